@@ -1,0 +1,1 @@
+"""tvmfuse: plan, fuse, schedule and tune subgraphs for Apache TVM."""

@@ -1,0 +1,1 @@
+"""Predicting run times: features and the roofline prior."""

@@ -1,0 +1,1 @@
+"""Kernel families: one file each, schedules and decisions together."""

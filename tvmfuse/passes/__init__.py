@@ -1,0 +1,1 @@
+"""Graph-level passes, in the order of the pipeline."""
