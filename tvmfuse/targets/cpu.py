@@ -1,0 +1,178 @@
+"""CPUs: what LLVM is told, and what the schedules may count on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tvmfuse.errors import TargetError
+from tvmfuse.plan import Peaks
+from tvmfuse.targets.base import Target
+from tvmfuse.targets.host import Host, detect
+
+_FOREIGN = Host(arch="", system="", cores=4)  # assumed of a CPU that is not this machine's
+
+# Portable names that LLVM has no CPU for. "generic" would do for Arm but lacks a
+# scheduling model, and LLVM then spills the accumulators of a 6 x 16 tile.
+_ALIASES = {"aarch64": "cortex-a72"}
+
+# Features that let LLVM use further instructions; all others only tune ("fast-...").
+_INSTRUCTIONS = re.compile(
+    # x86
+    r"avx.*|amx.*|s?sse.*|fma4?|f16c|bmi2?|tbm|xop|lzcnt|popcnt|movbe|gfni|vaes|vpclmulqdq|pclmul"
+    r"|aes|sha|adx|cx16|crc32|sahf"
+    # Arm
+    r"|neon|fp-armv8|fullfp16|fp16fml|dotprod|bf16|i8mm|sve.*|sme.*|rdm|lse2?|rcpc.*|complxnum"
+    r"|jsconv|flagm|pauth|fptoint|crc|sha\d|sm4"
+)
+# Linux and LLVM spell most x86 extensions alike, but for "_" and "."; not these.
+_LINUX_FLAGS = {
+    "bmi": "bmi1",
+    "crc32": "sse42",
+    "lzcnt": "abm",
+    "pclmul": "pclmulqdq",
+    "sahf": "lahflm",
+    "sha": "shani",
+    "sse3": "pni",
+}
+
+
+def target(name: str = "", *, host: Host | None = None) -> Target:
+    """Describe a CPU.
+
+    Parameters
+    ----------
+    name : str
+        A CPU that LLVM knows (``x86-64-v3``, ``znver3``, ``neoverse-n1``), ``aarch64``
+        for any 64-bit Arm, or nothing for the CPU of this machine.
+    host : Host, optional
+        This machine; detected where not given.
+
+    Returns
+    -------
+    Target
+        Its peaks are an estimate by cores, vector width and clock.
+
+    Raises
+    ------
+    TargetError
+        LLVM knows no CPU of that name.
+    """
+    host = host or detect()
+    here = _host_attrs(host)
+    attrs = _named_attrs(name, host) if name else here
+    features = instructions(attrs)
+    runs_here = attrs["mtriple"] == host.triple and features <= instructions(here)
+    machine = host if runs_here else _FOREIGN
+    # LLVM avoids 512-bit vectors on CPUs that once slowed down for them.
+    mattr = attrs.get("mattr", []) + (["-prefer-256-bit"] if "avx512f" in features else [])
+    vector_bytes, vector_registers = _vectors(features)
+    return Target(
+        spec=f"cpu:{name}" if name else "cpu",
+        kind="llvm",
+        attrs={**attrs, **({"mattr": mattr} if mattr else {}), "num-cores": machine.cores},
+        peaks=default_peaks(machine, vector_bytes=vector_bytes),
+        rules="cpu",
+        vector_bytes=vector_bytes,
+        vector_registers=vector_registers,
+        runs_here=runs_here,
+    )
+
+
+def instructions(attrs: Mapping[str, Any]) -> frozenset[str]:
+    """Return the instruction-set extensions that code for a CPU may use.
+
+    Parameters
+    ----------
+    attrs : Mapping
+        :attr:`Target.attrs` of a CPU target.
+
+    Returns
+    -------
+    frozenset of str
+        LLVM's names: ``avx2``, ``avx512f``, ``fma``, ``neon``, ``dotprod`` ...
+    """
+    from tvmfuse._tvm import tvm
+
+    found = tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(dict(attrs)))
+    return frozenset(feature for feature in found if _INSTRUCTIONS.fullmatch(feature))
+
+
+def default_peaks(host: Host, *, vector_bytes: int) -> Peaks:
+    """Estimate the peaks of a CPU that has not been calibrated.
+
+    Compute is two fused multiply-adds a cycle on full vectors. A core reads two
+    vectors a cycle from L1, and 32 and 8 bytes a cycle from L2 and L3: what the
+    vendors' optimisation manuals grant, not what was measured.
+
+    Parameters
+    ----------
+    host : Host
+        Gives the cores, the clock and the caches.
+    vector_bytes : int
+        Width of one vector register.
+    """
+    cycles = host.cores * host.ghz  # 1e9 core-cycles a second
+    return Peaks(
+        gflops=cycles * (vector_bytes // 4) * 2 * 2,
+        bandwidth_gbps={
+            "l1": cycles * 2 * vector_bytes,
+            "l2": cycles * 32,
+            "l3": cycles * 8,
+            "dram": min(host.cores * 12.0, 100.0),
+        },
+        cache_bytes=dict(host.cache_bytes),
+        dispatch_us=2.0,
+        cores=host.cores,
+    )
+
+
+def _host_attrs(host: Host) -> dict[str, Any]:
+    """Name this machine's CPU, without what its operating system hides.
+
+    LLVM goes by the model number. A virtual machine often hides extensions of
+    its model (AMX, AVX-512), and using them would be an illegal instruction.
+    """
+    from tvmfuse._tvm import tvm
+
+    attrs: dict[str, Any] = {
+        "kind": "llvm",
+        "mtriple": host.triple,
+        "mcpu": tvm.target.codegen.llvm_get_system_cpu(),
+    }
+    if host.arch != "x86_64" or not host.flags:
+        return attrs
+    flags = {flag.replace("_", "") for flag in host.flags}
+    hidden = sorted(
+        feature
+        for feature in instructions(attrs)
+        if _LINUX_FLAGS.get(feature, re.sub(r"[.-]", "", feature)) not in flags
+    )
+    return {**attrs, "mattr": [f"-{feature}" for feature in hidden]} if hidden else attrs
+
+
+def _named_attrs(name: str, host: Host) -> dict[str, Any]:
+    from tvmfuse._tvm import tvm
+
+    mcpu = _ALIASES.get(name, name)
+    triples = (host.triple, "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
+    if mcpu.startswith("apple-"):
+        triples = ("arm64-apple-macos",)
+    for triple in triples:
+        if tvm.target.codegen.llvm_is_valid_cpu(mcpu, triple):
+            return {"kind": "llvm", "mtriple": triple, "mcpu": mcpu}
+    raise TargetError(
+        f"target: 'cpu:{name}' needs a CPU that LLVM knows, and it knows none of that name; "
+        "give for example cpu, cpu:x86-64-v3, cpu:x86-64-v4, cpu:znver3, cpu:aarch64, "
+        "cpu:neoverse-n1, cpu:apple-m1"
+    )
+
+
+def _vectors(features: frozenset[str]) -> tuple[int, int]:
+    """Return the width in bytes and the number of vector registers."""
+    if "avx512f" in features:
+        return 64, 32
+    if "neon" in features:
+        return 16, 32
+    return (32, 16) if "avx2" in features else (16, 16)
