@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +135,7 @@ def export(name: str, path: Path) -> None:
         verbose=False,
         **options,
     )
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 @torch.no_grad()
