@@ -1,0 +1,157 @@
+"""Find every legal candidate for fusion in a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvmfuse._tvm import relax, tvm
+from tvmfuse.patterns.base import Generator, Match
+from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.opgraph import Describer
+from tvmfuse.patterns.registry import Registry
+from tvmfuse.plan import Candidate, FunctionGraph, Rejection
+
+# What the code of a pattern may raise when a graph surprises it. Anything else is a
+# fault of ours and must surface.
+_PATTERN_FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+    tvm.error.InternalError,
+)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Everything the planner needs to know about a module.
+
+    Parameters
+    ----------
+    graphs : Mapping of str to FunctionGraph
+        Dependencies within each Relax function, by its name.
+    candidates : tuple of Candidate
+        Every legal candidate; by function, then pattern, then position.
+    rejections : tuple of Rejection
+        Every match that was refused, with its reason.
+    """
+
+    graphs: Mapping[str, FunctionGraph]
+    candidates: tuple[Candidate, ...]
+    rejections: tuple[Rejection, ...]
+
+
+def collect(mod: Any, registry: Registry) -> Collected:
+    """Find every legal candidate, overlapping ones included; change nothing.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A canonical module.
+    registry : Registry
+        The patterns to try, in order of preference.
+
+    Returns
+    -------
+    Collected
+        The candidates, the refused matches and the dependency graphs.
+    """
+    graphs: dict[str, FunctionGraph] = {}
+    candidates: list[Candidate] = []
+    rejections: list[Rejection] = []
+    for name, function in functions(mod):
+        flow = Dataflow.of(name, function)
+        graphs[name] = FunctionGraph(name, flow.deps, flow.labels, flow.operators)
+        found = _FunctionCollector(flow)
+        for pattern in registry.patterns:
+            found.run(pattern)
+        candidates += found.candidates
+        rejections += found.rejections
+    return Collected(graphs, tuple(candidates), tuple(rejections))
+
+
+def functions(mod: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the Relax functions that may be fused, by name: not the groups already made."""
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function) and not (function.attrs or {}).get("Primitive"):
+            yield str(var.name_hint), function
+
+
+class _FunctionCollector:
+    """Gathers candidates of one function, pattern by pattern."""
+
+    def __init__(self, flow: Dataflow) -> None:
+        self.candidates: list[Candidate] = []
+        self.rejections: list[Rejection] = []
+        self._flow = flow
+        self._describer = Describer(flow)
+        self._seen: set[tuple[int, ...]] = set()
+        self._taken: set[int] = set()
+
+    def run(self, pattern: Generator) -> None:
+        """Add what ``pattern`` finds; if it fails, drop all it found and say so."""
+        matches: list[Match] = []
+        try:
+            matches.extend(pattern.find(self._flow, frozenset(self._taken)))
+        except _PATTERN_FAULTS as fault:
+            self._reject(pattern, (), f"the pattern failed: {type(fault).__name__}: {fault}")
+            return
+        for match in matches:
+            self._add(pattern, match)
+        # Only once it is through: its own matches do not hide each other.
+        self._taken |= {i for c in self.candidates for i in c.bindings}
+
+    def _add(self, pattern: Generator, match: Match) -> None:
+        if match.bindings in self._seen:
+            return
+        self._seen.add(match.bindings)
+        reason = match.refusal or _illegal(
+            self._flow, match.bindings, is_multi_output=pattern.is_multi_output
+        )
+        if reason:
+            self._reject(pattern, match.bindings, reason)
+            return
+        self.candidates.append(
+            Candidate(
+                pattern=pattern.name,
+                family=match.family,
+                function=self._flow.name,
+                bindings=match.bindings,
+                graph=self._describer.graph(match.bindings),
+            )
+        )
+
+    def _reject(self, pattern: Generator, bindings: tuple[int, ...], reason: str) -> None:
+        first_line = " ".join(reason.split("\n", maxsplit=1)[0].split())
+        self.rejections.append(
+            Rejection(pattern.name, self._flow.name, bindings, "collect", first_line)
+        )
+
+
+def _illegal(flow: Dataflow, members: tuple[int, ...], *, is_multi_output: bool) -> str:
+    """Say why ``members`` cannot be one function; "" where they can."""
+    for member in members:
+        if not flow.groupable[member] and flow.kinds[member] != "view":
+            return f"{flow.labels[member]} is not a pure operator on tensors of known shape"
+    if len({flow.block_of[member] for member in members}) > 1:
+        return "its operators lie in different blocks"
+    if flow.block_of[members[0]] not in flow.pure_blocks:
+        return "its operators lie outside a dataflow block"
+    outputs = flow.outputs(members)
+    if not is_multi_output and len(outputs) > 1:
+        return f"the intermediate {_leak(flow, members, outputs[0])}"
+    if not flow.is_convex(members):
+        return "an operator between its parts depends on one and feeds another"
+    return ""
+
+
+def _leak(flow: Dataflow, members: tuple[int, ...], leaked: int) -> str:
+    readers = [user for user in flow.users[leaked] if user not in members]
+    if not readers:
+        return f"{flow.labels[leaked]} is an output of the function"
+    return f"{flow.labels[leaked]} is also read by {flow.labels[readers[0]]}"

@@ -1,0 +1,115 @@
+"""Describe a set of bindings as plain data, for the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tvmfuse._tvm import relax, tvm
+from tvmfuse.patterns import operators
+from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.plan import OpGraph, OpKind, OpNode, TensorInfo
+
+_Tensor = tuple[Hashable, TensorInfo]
+
+
+@dataclass(frozen=True)
+class _Described:
+    """One binding as plain data, its tensors named by what they are bound to."""
+
+    name: str
+    kind: OpKind
+    flops: int
+    inputs: tuple[_Tensor, ...]
+    outputs: tuple[_Tensor, ...]
+
+
+class Describer:
+    """Turn sets of bindings of one function into :class:`~tvmfuse.plan.OpGraph` values."""
+
+    def __init__(self, flow: Dataflow) -> None:
+        self._flow = flow
+        # Candidates overlap, so each binding is described once.
+        self._described = cache(self._describe)
+
+    def graph(self, members: Iterable[int]) -> OpGraph:
+        """Return the operators of ``members`` and the tensors between them."""
+        positions = sorted(members)
+        index: dict[Hashable, int] = {}
+        tensors: list[TensorInfo] = []
+
+        def number(items: Iterable[_Tensor]) -> tuple[int, ...]:
+            for key, info in items:
+                if index.setdefault(key, len(tensors)) == len(tensors):
+                    tensors.append(info)
+            return tuple(index[key] for key, _ in items)
+
+        ops = []
+        for position in positions:
+            op = self._described(position)
+            ops.append(
+                OpNode(
+                    name=op.name,
+                    kind=op.kind,
+                    inputs=number(op.inputs),
+                    outputs=number(op.outputs),
+                    flops=op.flops,
+                    binding=position,
+                    label=self._flow.labels[position],
+                )
+            )
+        made = {tensor for op in ops for tensor in op.outputs}
+        read = {tensor for op in ops for tensor in op.inputs}
+        leaving = {t for i in self._flow.outputs(positions) for t in number(self._made(i))}
+        return OpGraph(
+            tensors=tuple(tensors),
+            ops=tuple(ops),
+            inputs=tuple(sorted(read - made)),
+            outputs=tuple(sorted(leaving)),
+        )
+
+    def _made(self, position: int) -> tuple[_Tensor, ...]:
+        return self._described(position).outputs
+
+    def _describe(self, position: int) -> _Described:
+        value = self._flow.value(position)
+        var = self._flow.var(position)
+        if isinstance(value, relax.TupleGetItem):
+            return _Described(
+                name="",
+                kind="view",
+                flops=0,
+                inputs=tuple(_fields(value.tuple_value)[value.index : value.index + 1]),
+                outputs=tuple(_fields(var)),
+            )
+        if not operators.name(value):
+            read = _fields(value) if isinstance(value, relax.Var | relax.Tuple) else []
+            return _Described("", "opaque", 0, tuple(read), tuple(_fields(var)))
+        return _Described(
+            name=operators.name(value),
+            kind=operators.kind(value),
+            flops=operators.flops(value),
+            inputs=tuple(t for arg in value.args for t in _fields(arg)),
+            outputs=tuple(_fields(var)),
+        )
+
+
+def _fields(expr: Any) -> list[_Tensor]:
+    """Return the tensors that an expression stands for, each with a key."""
+    if isinstance(expr, relax.Tuple):
+        return [tensor for field in expr.fields for tensor in _fields(field)]
+    if isinstance(expr.ty, relax.TupleType):
+        return [
+            ((expr, i), _info(field, is_constant=False)) for i, field in enumerate(expr.ty.fields)
+        ]
+    if isinstance(expr.ty, relax.TensorType):
+        return [((expr, -1), _info(expr.ty, is_constant=isinstance(expr, tvm.ir.GenericConst)))]
+    return []
+
+
+def _info(ty: Any, *, is_constant: bool) -> TensorInfo:
+    return TensorInfo(
+        shape=operators.extents(ty) or (), dtype=str(ty.dtype), is_constant=is_constant
+    )
