@@ -156,7 +156,11 @@ def _named_attrs(name: str, host: Host) -> dict[str, Any]:
     from tvmfuse._tvm import tvm
 
     mcpu = _ALIASES.get(name, name)
-    triples = (host.triple, "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
+    triples: tuple[str, ...] = (
+        host.triple,
+        "x86_64-unknown-linux-gnu",
+        "aarch64-unknown-linux-gnu",
+    )
     if mcpu.startswith("apple-"):
         triples = ("arm64-apple-macos",)
     for triple in triples:

@@ -1,0 +1,118 @@
+"""The work of one kernel: what the roofline times."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tvmfuse.plan import OpGraph, OpKind, OpNode
+
+# A loop nest evaluates these anew wherever their value is read; all other values are
+# kept in a tile.
+_INLINED: frozenset[OpKind] = frozenset({"elementwise", "broadcast", "injective", "view"})
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Operators that run as one kernel, as amounts of work.
+
+    Parameters
+    ----------
+    flops : Mapping of OpKind to float
+        Operations by kind of operator, in units of float32: one on 8-byte elements
+        counts twice.
+    activation_bytes, constant_bytes, written_bytes : int
+        Distinct bytes read of run-time tensors, read of constants, and written.
+    parallelism : int
+        Elements of the largest output, which is what the work can be split by.
+    """
+
+    flops: Mapping[OpKind, float]
+    activation_bytes: int
+    constant_bytes: int
+    written_bytes: int
+    parallelism: int
+
+    @property
+    def read_bytes(self) -> int:
+        """Distinct bytes read."""
+        return self.activation_bytes + self.constant_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """Distinct bytes touched."""
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def total_flops(self) -> float:
+        """Operations of all kinds."""
+        return sum(self.flops.values())
+
+
+def together(graph: OpGraph) -> tuple[Kernel, ...]:
+    """Return all operators as one kernel; none where there are only views.
+
+    Values between the operators cost no traffic. An inlined one is computed as
+    often as it is read (the "utilization" of XLA's GPU performance model): the
+    reader of a stretched operand repeats it, an overlapping pooling window, too.
+    """
+    if all(op.kind == "view" for op in graph.ops):
+        return ()
+    return (_kernel(graph, graph.ops, graph.outputs, _repeats(graph)),)
+
+
+def apart(graph: OpGraph) -> tuple[Kernel, ...]:
+    """Return every operator as a kernel of its own; a view needs none."""
+    return tuple(_kernel(graph, (op,), op.outputs, (1.0,)) for op in graph.ops if op.kind != "view")
+
+
+def _kernel(
+    graph: OpGraph, ops: Sequence[OpNode], outputs: Sequence[int], repeats: Sequence[float]
+) -> Kernel:
+    made = {index for op in ops for index in op.outputs}
+    read = [graph.tensors[i] for i in {index for op in ops for index in op.inputs} - made]
+    written = [graph.tensors[i] for i in set(outputs) & made]
+    flops: defaultdict[OpKind, float] = defaultdict(float)
+    for op, times in zip(ops, repeats, strict=True):
+        flops[op.kind] += op.flops * times * _width(graph, op)
+    return Kernel(
+        flops=dict(flops),
+        activation_bytes=sum(t.n_bytes for t in read if not t.is_constant),
+        constant_bytes=sum(t.n_bytes for t in read if t.is_constant),
+        written_bytes=sum(t.n_bytes for t in written),
+        parallelism=max((t.size for t in written), default=1),
+    )
+
+
+def _width(graph: OpGraph, op: OpNode) -> float:
+    """Return how many float32 operations one of ``op`` is worth."""
+    outputs = (graph.tensors[i] for i in op.outputs)
+    return max([1.0, *(t.n_bytes / t.size / 4 for t in outputs if t.size > 0)])
+
+
+def _repeats(graph: OpGraph) -> tuple[float, ...]:
+    """Return how often each operator is evaluated inside the one kernel."""
+    uses: defaultdict[int, float] = defaultdict(float)
+    repeats = []
+    for op in reversed(graph.ops):
+        times = max((uses[i] for i in op.outputs), default=1.0) if op.kind in _INLINED else 1.0
+        repeats.append(max(1.0, times))
+        for index in op.inputs:
+            uses[index] = max(uses[index], repeats[-1] * _reads(graph, op, index))
+    return tuple(reversed(repeats))
+
+
+def _reads(graph: OpGraph, op: OpNode, index: int) -> float:
+    """Return how often ``op`` reads each element of one of its operands."""
+    size = max(1, graph.tensors[index].size)
+    match op.kind:
+        case "matmul" | "conv":
+            reads = op.flops / 2 / size
+        case "pooling":
+            reads = op.flops / size
+        case "reduction" | "view":
+            reads = 1.0
+        case _:
+            reads = max(graph.tensors[i].size for i in op.outputs) / size
+    return max(1.0, reads)
