@@ -1,0 +1,183 @@
+"""Questions about, and small steps on, the blocks of an S-TIR schedule.
+
+A kernel family marks the blocks that it emits with a *role* (``anchor``, ``pad``,
+``pack``), so that its schedule finds them by what they are, never by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from tvmfuse._tvm import s_tir, tirx, tvm_ffi
+from tvmfuse.errors import LoweringError
+
+ROLE = "tvmfuse.role"
+TILE = "tvmfuse.tile"
+
+Schedule = Any  # s_tir.Schedule
+Block = Any  # s_tir.schedule.SBlockRV
+Loop = Any  # s_tir.schedule.LoopRV
+
+T = TypeVar("T")
+Choose = Callable[..., Any]  # choose(name, options, default=...) -> one of the options
+
+
+def default_choice(_name: str, _options: Sequence[T], *, default: T) -> T:
+    """Take every decision by its default: the zero-trial kernel."""
+    return default
+
+
+def children(sch: Schedule) -> list[Block]:
+    """Return the blocks directly below the root, in program order."""
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def role(sch: Schedule, block: Block) -> str:
+    """Return the role that a family gave to ``block``, or ""."""
+    return str(sch.get(block).annotations.get(ROLE, ""))
+
+
+def find(sch: Schedule, name: str) -> Block | None:
+    """Return the first block with role ``name``, or None."""
+    return next((block for block in children(sch) if role(sch, block) == name), None)
+
+
+def tile(sch: Schedule, block: Block) -> tuple[int, ...]:
+    """Return the tile sizes with which the family emitted ``block``."""
+    return tuple(int(size) for size in sch.get(block).annotations[TILE])
+
+
+def is_reduction(sch: Schedule, block: Block) -> bool:
+    """Whether ``block`` has a reduction axis."""
+    return any(int(axis.iter_type) == int(tirx.IterVar.CommReduce) for axis in iter_vars(sch, block))
+
+
+def iter_vars(sch: Schedule, block: Block) -> list[Any]:
+    """Return the axes of ``block``."""
+    return list(sch.get(block).iter_vars)
+
+
+def outputs(sch: Schedule) -> list[Block]:
+    """Return the blocks that write a parameter of the function."""
+    params = [param for param in sch.mod["main"].params]
+    return [block for block in children(sch) if _writes_any(sch, block, params)]
+
+
+def extent(sch: Schedule, loop: Loop) -> int:
+    """Return the trip count of ``loop``.
+
+    Raises
+    ------
+    LoweringError
+        It is symbolic.
+    """
+    value = sch.get(loop).extent
+    if not isinstance(value, int | tirx.IntImm):
+        raise LoweringError(f"a loop of static extent is required, but found extent {value}")
+    return int(value)
+
+
+def extents(sch: Schedule, loops: Sequence[Loop]) -> list[int]:
+    """Return the trip counts of ``loops``."""
+    return [extent(sch, loop) for loop in loops]
+
+
+def inline_all(sch: Schedule) -> None:
+    """Inline every elementwise block that is neither marked nor an output.
+
+    Raises
+    ------
+    LoweringError
+        A block has to keep its result in memory.
+    """
+    results = outputs(sch)
+    for block in children(sch):
+        if role(sch, block) or is_reduction(sch, block) or _contains(sch, results, block):
+            continue
+        try:
+            sch.compute_inline(block)
+        except s_tir.ScheduleError as error:
+            raise LoweringError(
+                f"block {sch.get(block).name_hint} cannot be computed within its consumers"
+            ) from error
+
+
+def sole_output(sch: Schedule) -> Block:
+    """Return the only output block.
+
+    Raises
+    ------
+    LoweringError
+        There are several.
+    """
+    found = outputs(sch)
+    if len(found) != 1:
+        raise LoweringError(f"one output is required, but the kernel has {len(found)}")
+    return found[0]
+
+
+def inner_loops(sch: Schedule, block: Block, outer: Loop) -> tuple[list[Loop], list[Loop]]:
+    """Split the loops of ``block`` below ``outer`` into spatial and reduction loops."""
+    loops = sch.get_loops(block)
+    names = [sch.get(loop).loop_var for loop in loops]
+    outer_var = sch.get(outer).loop_var
+    start = next(i for i, var in enumerate(names) if var.same_as(outer_var)) + 1
+    reduced = reduction_vars(sch, block)
+    inner = loops[start:]
+    is_reduced = [any(sch.get(loop).loop_var.same_as(var) for var in reduced) for loop in inner]
+    spatial = [loop for loop, yes in zip(inner, is_reduced, strict=True) if not yes]
+    return spatial, [loop for loop, yes in zip(inner, is_reduced, strict=True) if yes]
+
+
+def reduction_vars(sch: Schedule, block: Block) -> list[Any]:
+    """Return the loop variables that drive the reduction axes of ``block``."""
+    realize = _realize(sch, block)
+    found: list[Any] = []
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if int(axis.iter_type) == int(tirx.IterVar.CommReduce):
+            tvm_ffi.structural_walk(value, (tirx.Var, found.append))
+    return found
+
+
+def split(sch: Schedule, loop: Loop, factors: Sequence[int | None]) -> list[Loop]:
+    """Split ``loop``; one factor may be None, and stands for what is left."""
+    return list(sch.split(loop, list(factors), preserve_unit_iters=True))
+
+
+def parallel(sch: Schedule, loops: Sequence[Loop]) -> Loop:
+    """Fuse ``loops`` into one parallel loop."""
+    fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    sch.parallel(fused)
+    return fused
+
+
+def vectorize(sch: Schedule, loop: Loop, lanes: int) -> Loop:
+    """Vectorise ``loop`` by ``lanes``; whole vectors beyond the first are unrolled."""
+    size = extent(sch, loop)
+    if size == 1:
+        return loop
+    if size > lanes and size % lanes == 0:
+        outer, inner = split(sch, loop, [None, lanes])
+        sch.unroll(outer)
+        sch.vectorize(inner)
+        return outer
+    sch.vectorize(loop)
+    return loop
+
+
+def _realize(sch: Schedule, block: Block) -> Any:
+    stmt = sch.get(sch.get_loops(block)[-1]).body
+    while not isinstance(stmt, s_tir.SBlockRealize):
+        stmt = stmt.body
+    return stmt
+
+
+def _writes_any(sch: Schedule, block: Block, params: Sequence[Any]) -> bool:
+    return any(
+        any(region.source.same_as(param) for param in params) for region in sch.get(block).writes
+    )
+
+
+def _contains(sch: Schedule, blocks: Sequence[Block], block: Block) -> bool:
+    return any(sch.get(other).same_as(sch.get(block)) for other in blocks)

@@ -1,0 +1,283 @@
+"""Convolution over channel-blocked tensors, scheduled as a direct convolution.
+
+Layouts (``b`` channels a block, see :attr:`tiling.Machine.block`):
+
+- activations ``(n, channels / b, height, width, b)``,
+- weights ``(out / b, in / b, kh, kw, b, b)``: the output channel is innermost,
+  so one vector load serves one accumulator row.
+
+The register tile is a few neighbouring pixels x a few channel blocks, summed
+over the whole window and all input channels without leaving the registers, as
+oneDNN and MLAS do (3 pixels x 4 blocks on AVX2); :func:`tiling.conv_tile`
+chooses it. Padding is not a pass over the input: every task copies the rows
+that it needs into a scratch tile with zeros around. Images that form no whole
+number of tiles are rounded up in that scratch tile, so the inner loop never
+tests a bound (a predicate there costs two thirds of the speed). A 1 x 1
+convolution of stride 1 reads its pixels as one row, clamped at its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import blocks
+from tvmfuse.kernels.blocks import ROLE, TILE, Block, Choose, Loop, Schedule
+from tvmfuse.kernels.tiling import (
+    ConvTile,
+    Machine,
+    Tasks,
+    choose_tasks,
+    conv_tile,
+    divisors,
+    round_up,
+)
+
+Tensor = Any  # te.Tensor
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides over an image.
+
+    Parameters
+    ----------
+    kernel, strides, dilation : tuple of int
+        Along height and width.
+    padding : tuple of int
+        Top, left, bottom, right.
+    """
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+    def out(self, height: int, width: int) -> tuple[int, int]:
+        """Return the extents of the result over an image of ``height`` x ``width``."""
+        top, left, bottom, right = self.padding
+        return (
+            self._out(0, height + top + bottom),
+            self._out(1, width + left + right),
+        )
+
+    def span(self, height: int, width: int) -> tuple[int, int]:
+        """Return the extents of the padded image that ``height`` x ``width`` results read."""
+        return self._span(0, height), self._span(1, width)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether every result reads just the pixel at its own place."""
+        return self.kernel == (1, 1) and self.strides == (1, 1) and not any(self.padding)
+
+    def _out(self, axis: int, size: int) -> int:
+        reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1
+        return (size - reach) // self.strides[axis] + 1
+
+    def _span(self, axis: int, size: int) -> int:
+        return (size - 1) * self.strides[axis] + self.dilation[axis] * (self.kernel[axis] - 1) + 1
+
+
+def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups: int = 1) -> Tensor:
+    """Emit a convolution.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, in / b, height, width, b), float32.
+    weight : te.Tensor
+        (out / b, in / groups / b, kh, kw, b, b), float32.
+    window : Window
+        Geometry.
+    machine : Machine
+        The device.
+    groups : int
+        Channel groups; blocks may not straddle them.
+
+    Returns
+    -------
+    te.Tensor
+        (n, out / b, out height, out width, b).
+    """
+    _, _, height, width, _ = (int(d) for d in x.shape)
+    out_h, out_w = window.out(height, width)
+    if window.is_pointwise:
+        return _emit_pointwise(x, weight, machine, groups=groups)
+    out_blocks, in_blocks, kernel_h, kernel_w, block_in, block_out = (int(d) for d in weight.shape)
+    tile = conv_tile(out_h, out_w, out_blocks // groups, machine)
+    rows, columns = round_up(out_h, tile.height), round_up(out_w, tile.width)
+    image = padded(x, window, rows, columns)
+    c = te.reduce_axis((0, in_blocks), "c")
+    kh, kw = te.reduce_axis((0, kernel_h), "kh"), te.reduce_axis((0, kernel_w), "kw")
+    ci = te.reduce_axis((0, block_in), "ci")
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+    per_group = out_blocks // groups
+    result = te.compute(
+        (x.shape[0], out_blocks, rows, columns, block_out),
+        lambda n, o, h, w, oi: te.sum(
+            image[n, o // per_group * in_blocks + c, h * sh + kh * dh, w * sw + kw * dw, ci]
+            * weight[o, c, kh, kw, ci, oi],
+            axis=[c, kh, kw, ci],
+        ),
+        name="conv2d",
+        attrs={ROLE: "anchor", TILE: [tile.height, tile.width, tile.blocks]},
+    )
+    return te.compute(
+        (x.shape[0], out_blocks, out_h, out_w, block_out), lambda *i: result[i], name="crop"
+    )
+
+
+def _emit_pointwise(x: Tensor, weight: Tensor, machine: Machine, *, groups: int) -> Tensor:
+    batch, _, height, width, _ = (int(d) for d in x.shape)
+    out_blocks, in_blocks, _, _, block_in, block_out = (int(d) for d in weight.shape)
+    pixels = height * width
+    tile = conv_tile(1, pixels, out_blocks // groups, machine)
+    c, ci = te.reduce_axis((0, in_blocks), "c"), te.reduce_axis((0, block_in), "ci")
+    per_group = out_blocks // groups
+    rounded = round_up(pixels, tile.width)
+
+    def at(n: Any, o: Any, p: Any) -> Any:
+        pixel = p if rounded == pixels else te.min(p, pixels - 1)
+        block = o // per_group * in_blocks + c
+        return x[n, block, pixel // width, pixel % width, ci]
+
+    result = te.compute(
+        (batch, out_blocks, rounded, block_out),
+        lambda n, o, p, oi: te.sum(at(n, o, p) * weight[o, c, 0, 0, ci, oi], axis=[c, ci]),
+        name="conv2d",
+        attrs={ROLE: "anchor", TILE: [1, tile.width, tile.blocks]},
+    )
+    return te.compute(
+        (batch, out_blocks, height, width, block_out),
+        lambda n, o, h, w, oi: result[n, o, h * width + w, oi],
+        name="crop",
+    )
+
+
+def padded(x: Tensor, window: Window, rows: int, columns: int, *, fill: float = 0.0) -> Tensor:
+    """Emit the scratch image that ``rows`` x ``columns`` results read.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, blocks, height, width, b).
+    window : Window
+        Geometry.
+    rows, columns : int
+        Results along height and width, whole tiles.
+    fill : float
+        Value outside the image.
+
+    Returns
+    -------
+    te.Tensor
+        ``x`` itself where nothing lies outside, else the padded image.
+    """
+    _, _, height, width, _ = (int(d) for d in x.shape)
+    span_h, span_w = window.span(rows, columns)
+    top, left, _, _ = window.padding
+    if (top, left) == (0, 0) and span_h <= height and span_w <= width:
+        return x
+    return te.compute(
+        (x.shape[0], x.shape[1], span_h, span_w, x.shape[4]),
+        lambda n, c, h, w, i: te.if_then_else(
+            te.all(h >= top, h < height + top, w >= left, w < width + left),
+            x[n, c, h - top, w - left, i],
+            tirx.const(fill, x.dtype),
+        ),
+        name="pad",
+        attrs={ROLE: "pad"},
+    )
+
+
+def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
+    """Schedule a convolution with its elementwise epilogue.
+
+    Raises
+    ------
+    LoweringError
+        The epilogue cannot be computed within the register tile.
+    """
+    blocks.inline_all(sch)
+    anchor, out = blocks.find(sch, "anchor"), blocks.sole_output(sch)
+    tile = ConvTile(*blocks.tile(sch, anchor))
+    is_flat = len(blocks.iter_vars(sch, anchor)) == _FLAT_AXES
+    if is_flat:
+        width = blocks.extent(sch, sch.get_loops(out)[3])
+        sch.transform_block_layout(out, lambda n, o, h, w, oi: [n, o, h * width + w, oi])
+    n, o, *pixels, oi = sch.get_loops(out)
+    tasks = _tasks(sch, anchor, tile, machine, choose)
+    o_task, o_tile, o_in = blocks.split(sch, o, [tasks.columns, None, tile.blocks])
+    if is_flat:
+        p_task, p_tile, p_in = blocks.split(sch, *pixels, [tasks.rows, None, tile.width])
+        outer, inner = [o_tile, p_tile], [p_in, o_in]
+    else:
+        h, w = pixels
+        p_task, h_tile, h_in = blocks.split(sch, h, [tasks.rows, None, tile.height])
+        w_tile, w_in = blocks.split(sch, w, [None, tile.width])
+        outer, inner = [o_tile, h_tile, w_tile], [h_in, w_in, o_in]
+    sch.reorder(n, o_task, p_task, *outer, *inner, oi)
+    sch.compute_at(anchor, outer[-1], preserve_unit_loops=True)
+    task = blocks.parallel(sch, [n, o_task, p_task])
+    pad = blocks.find(sch, "pad")
+    if pad is not None:
+        sch.compute_at(pad, task)
+        sch.vectorize(sch.get_loops(pad)[-1])
+    _register_tile(sch, anchor, outer[-1], machine, choose)
+    _vector_block(sch, oi, machine)
+    for loop in inner:
+        sch.unroll(loop)
+
+
+_FLAT_AXES = 6  # n, o, pixel, oi and the two sums of a pointwise convolution
+
+
+def _register_tile(
+    sch: Schedule, anchor: Block, below: Loop, machine: Machine, choose: Choose
+) -> None:
+    spatial, reduced = blocks.inner_loops(sch, anchor, below)
+    *pixels, lanes = spatial
+    steps = blocks.extent(sch, reduced[-1])
+    unroll = choose("unroll", divisors(steps), default=max(d for d in divisors(steps) if d <= 4))
+    *sums, last = reduced
+    last_outer, last_inner = blocks.split(sch, last, [None, unroll])
+    sch.reorder(*sums, last_outer, last_inner, *pixels, lanes)
+    _vector_block(sch, lanes, machine)
+    for loop in [*pixels, last_inner]:
+        sch.unroll(loop)
+    sch.decompose_reduction(anchor, [*sums, last_outer][0])
+    sch.set_scope(anchor, 0, "local")
+
+
+def _vector_block(sch: Schedule, loop: Loop, machine: Machine) -> None:
+    blocks.vectorize(sch, loop, machine.lanes)
+
+
+def _tasks(
+    sch: Schedule, anchor: Block, tile: ConvTile, machine: Machine, choose: Choose
+) -> Tasks:
+    axes = [int(axis.dom.extent) for axis in blocks.iter_vars(sch, anchor)]
+    is_flat = len(axes) == _FLAT_AXES
+    batch, out_blocks, rows = axes[0], axes[1], axes[2]
+    sums = axes[4:] if is_flat else axes[5:]
+    width = 1 if is_flat else axes[3]
+    block_out = axes[3] if is_flat else axes[4]
+    weight_bytes = 4 * out_blocks * block_out
+    for size in sums:
+        weight_bytes *= size
+    image_bytes = 4 * rows * width * sums[0] * sums[-1]
+    row_tiles = rows // (tile.width if is_flat else tile.height)
+    column_tiles = out_blocks // tile.blocks
+    best = choose_tasks(
+        column_tiles,
+        row_tiles,
+        machine,
+        column_bytes=weight_bytes,
+        row_bytes=image_bytes,
+        outer=batch,
+    )
+    return Tasks(
+        choose("column_tasks", divisors(column_tiles), default=best.columns),
+        choose("row_tasks", divisors(row_tiles), default=best.rows),
+    )

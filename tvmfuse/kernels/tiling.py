@@ -1,0 +1,239 @@
+"""Choose tile sizes from shapes and the device: plain arithmetic, no TVM.
+
+A register tile keeps its accumulators in vector registers through the whole
+reduction. Per step of the reduction it issues one multiply-add per accumulator
+and loads each of its rows and columns once; a core starts two of either per
+cycle, and a multiply-add waits four cycles for its accumulator, so fewer than
+eight accumulators leave units idle (:func:`_step`). The tiles of the well-known
+libraries (BLIS 6 x 16 and 32 x 12, MLAS 6 x 16, oneDNN 3 pixels x 4 channel
+blocks) are optima of this rule under their number of registers; it also weighs
+the work wasted in ragged edges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+MAX_COLUMN_VECTORS = 4
+_SPARE_REGISTERS = 4  # operands that wait beside the accumulators
+_MIN_ACCUMULATORS = 8  # two units x four cycles of latency
+_LOAD_WEIGHT = 0.1  # loads are mostly hidden behind arithmetic, not wholly
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a schedule may count on.
+
+    Parameters
+    ----------
+    lanes : int
+        Float32 elements of one vector register.
+    registers : int
+        Vector registers.
+    cores : int
+        Threads that run at once.
+    l2_bytes : int
+        Second-level cache of one core, in bytes.
+    """
+
+    lanes: int
+    registers: int
+    cores: int
+    l2_bytes: int
+
+    @property
+    def accumulators(self) -> int:
+        """Vector registers that may hold accumulators."""
+        return self.registers - _SPARE_REGISTERS
+
+    @property
+    def block(self) -> int:
+        """Channels in one block of a channel-blocked tensor: one vector, at least 8."""
+        return max(8, self.lanes)
+
+
+@dataclass(frozen=True)
+class GemmTile:
+    """Register tile of a matrix product: ``rows`` x ``columns`` elements."""
+
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class ConvTile:
+    """Register tile of a convolution: pixels and channel blocks."""
+
+    height: int
+    width: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """How a kernel is cut into parallel tasks: parts by columns (or channels) and by rows."""
+
+    columns: int
+    rows: int
+
+
+def gemm_tile(m: int, n: int, machine: Machine) -> GemmTile:
+    """Choose the register tile of an ``m`` x ``n`` product.
+
+    Parameters
+    ----------
+    m, n : int
+        Rows and columns of the result.
+    machine : Machine
+        The device.
+
+    Returns
+    -------
+    GemmTile
+        ``columns`` is a multiple of the lanes.
+    """
+
+    def cost(tile: GemmTile) -> float:
+        vectors = tile.columns // machine.lanes
+        steps = ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
+        return steps * _step(tile.rows, vectors)
+
+    tiles = [
+        GemmTile(rows, vectors * machine.lanes)
+        for vectors in range(1, MAX_COLUMN_VECTORS + 1)
+        for rows in range(1, min(m, machine.accumulators // vectors) + 1)
+    ]
+    return min(tiles, key=lambda tile: (cost(tile), -tile.columns))
+
+
+def conv_tile(height: int, width: int, blocks: int, machine: Machine) -> ConvTile:
+    """Choose the register tile of a channel-blocked convolution.
+
+    Parameters
+    ----------
+    height, width : int
+        Output pixels; a height of 1 where the pixels form one row.
+    blocks : int
+        Output channel blocks.
+    machine : Machine
+        The device.
+
+    Returns
+    -------
+    ConvTile
+        ``blocks`` divides the number of channel blocks.
+    """
+    vectors = machine.block // machine.lanes
+
+    def cost(tile: ConvTile) -> float:
+        pixels, columns = tile.height * tile.width, tile.blocks * vectors
+        steps = ceil_div(height, tile.height) * ceil_div(width, tile.width)
+        return steps * (blocks // tile.blocks) * _step(pixels, columns)
+
+    tiles = [
+        ConvTile(rows, pixels, part)
+        for part in divisors(blocks)
+        if part * vectors <= 2 * MAX_COLUMN_VECTORS
+        for pixels in range(1, min(width, machine.accumulators // (part * vectors)) + 1)
+        for rows in range(1, min(height, machine.accumulators // (part * vectors * pixels)) + 1)
+        if rows == 1 or pixels == width
+    ]
+    return min(tiles, key=lambda tile: (cost(tile), tile.height, -tile.width))
+
+
+def window_tile(width: int, machine: Machine) -> int:
+    """Choose how many neighbouring pixels of a depthwise or pooling window share a tile."""
+    limit = max(1, machine.accumulators // 2)
+    return min(range(1, min(width, limit) + 1), key=lambda t: (ceil_div(width, t) * (t + 2), -t))
+
+
+def choose_tasks(
+    column_tiles: int,
+    row_tiles: int,
+    machine: Machine,
+    *,
+    column_bytes: int,
+    row_bytes: int,
+    outer: int = 1,
+) -> Tasks:
+    """Cut a grid of tiles into tasks that keep all cores busy with data in cache.
+
+    A task sweeps its rows once per column tile. Cutting rows makes every task
+    read the whole of the column operand (weights); cutting columns makes every
+    task read (and where needed pad) the whole of the row operand.
+
+    Parameters
+    ----------
+    column_tiles, row_tiles : int
+        Extent of the grid.
+    machine : Machine
+        The device.
+    column_bytes, row_bytes : int
+        Bytes of the operand of all columns and of all rows.
+    outer : int
+        Independent repetitions (batch), parallel as well.
+
+    Returns
+    -------
+    Tasks
+        Both parts divide their extents.
+    """
+    cut = machine.cores > 1
+
+    def cost(tasks: Tasks) -> float:
+        count = outer * tasks.columns * tasks.rows
+        rounds = ceil_div(count, machine.cores) * machine.cores / count
+        moved = tasks.rows * column_bytes + tasks.columns * row_bytes
+        return (rounds - 1.0) + 0.05 * moved / (column_bytes + row_bytes) + _spill(tasks)
+
+    def _spill(tasks: Tasks) -> float:
+        rows = row_bytes / tasks.rows
+        return 0.1 * min(rows / machine.l2_bytes, 4.0) if rows > machine.l2_bytes / 2 else 0.0
+
+    choices = [
+        Tasks(columns, rows)
+        for columns in divisors(column_tiles)
+        for rows in divisors(row_tiles)
+        if columns * rows <= 16 * machine.cores
+    ]
+    return min(choices, key=lambda t: (cost(t), t.columns * t.rows)) if cut else Tasks(1, 1)
+
+
+def _step(rows: int, columns: int) -> float:
+    """Half-cycles that one step of the reduction takes in a tile."""
+    return max(rows * columns, rows + columns, _MIN_ACCUMULATORS) + _LOAD_WEIGHT * (rows + columns)
+
+
+def divisors(n: int) -> tuple[int, ...]:
+    """Return the divisors of ``n``, ascending."""
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return tuple(sorted({*small, *(n // d for d in small)}))
+
+
+def largest_divisor(n: int, limit: int) -> int:
+    """Return the largest divisor of ``n`` that is at most ``limit``."""
+    return max(d for d in divisors(n) if d <= max(1, limit))
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return ``a / b`` rounded up."""
+    return -(-a // b)
+
+
+def round_up(a: int, b: int) -> int:
+    """Return the smallest multiple of ``b`` that is at least ``a``."""
+    return ceil_div(a, b) * b
+
+
+def machine_of(
+    *, lanes: int, registers: int, cores: int, cache_bytes: Mapping[str, int]
+) -> Machine:
+    """Gather a :class:`Machine`; unknown caches count as 512 KiB."""
+    return Machine(max(1, lanes), max(16, registers), max(1, cores), cache_bytes.get("l2", 1 << 19))
+
+
+def product(values: Iterable[int]) -> int:
+    """Return the product of ``values``."""
+    return math.prod(values)

@@ -1,0 +1,160 @@
+"""Depthwise convolution and pooling: one window per channel, channels in the vector.
+
+Tensors are channel-blocked as in :mod:`tvmfuse.kernels.conv`. Nothing is reused
+across channels, so the tile is a few neighbouring pixels of one channel block,
+and each pixel read serves all windows that cover it. The padded rows of a task
+are a scratch tile, as for convolutions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import blocks
+from tvmfuse.kernels.blocks import ROLE, TILE, Choose, Schedule
+from tvmfuse.kernels.conv import Window, padded
+from tvmfuse.kernels.tiling import (
+    Machine,
+    choose_tasks,
+    divisors,
+    round_up,
+    window_tile,
+)
+
+Tensor = Any  # te.Tensor
+
+_UNROLLED_WINDOW = 25  # window positions that are unrolled; larger windows stay loops
+
+
+def emit_depthwise(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
+    """Emit a depthwise convolution.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, channels / b, height, width, b), float32.
+    weight : te.Tensor
+        (channels / b, kh, kw, b).
+    window : Window
+        Geometry.
+    machine : Machine
+        The device.
+
+    Returns
+    -------
+    te.Tensor
+        (n, channels / b, out height, out width, b).
+    """
+
+    def combine(at: Any, kh: Any, kw: Any, c: Any, ci: Any) -> Any:
+        return te.sum(at * weight[c, kh, kw, ci], axis=[kh, kw])
+
+    return _emit(x, window, machine, combine, fill=0.0)
+
+
+def emit_max(x: Tensor, window: Window, machine: Machine) -> Tensor:
+    """Emit max pooling; shapes as :func:`emit_depthwise`."""
+
+    def combine(at: Any, kh: Any, kw: Any, _c: Any, _ci: Any) -> Any:
+        return te.max(at, axis=[kh, kw])
+
+    return _emit(x, window, machine, combine, fill=-math.inf)
+
+
+def emit_mean(x: Tensor, window: Window, machine: Machine, *, count_padding: bool) -> Tensor:
+    """Emit average pooling; shapes as :func:`emit_depthwise`.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, channels / b, height, width, b).
+    window : Window
+        Geometry.
+    machine : Machine
+        The device.
+    count_padding : bool
+        Whether the divisor counts positions outside the image.
+    """
+
+    def combine(at: Any, kh: Any, kw: Any, _c: Any, _ci: Any) -> Any:
+        return te.sum(at, axis=[kh, kw])
+
+    total = _emit(x, window, machine, combine, fill=0.0)
+    sizes = [int(x.shape[2]), int(x.shape[3])]
+
+    def covered(axis: int, position: Any) -> Any:
+        pads = window.padding[axis], window.padding[axis + 2]
+        start = position * window.strides[axis] - pads[0]
+        reach = window.dilation[axis] * (window.kernel[axis] - 1) + 1
+        if count_padding:
+            return te.min(start + reach, sizes[axis] + pads[1]) - start
+        return te.min(start + reach, sizes[axis]) - te.max(start, 0)
+
+    return te.compute(
+        total.shape,
+        lambda n, c, h, w, i: total[n, c, h, w, i]
+        / tirx.Cast(x.dtype, covered(0, h) * covered(1, w)),
+        name="mean",
+    )
+
+
+def _emit(x: Tensor, window: Window, machine: Machine, combine: Any, *, fill: float) -> Tensor:
+    _, _, height, width, _ = (int(d) for d in x.shape)
+    out_h, out_w = window.out(height, width)
+    tile = window_tile(out_w, machine)
+    columns = round_up(out_w, tile)
+    image = padded(x, window, out_h, columns, fill=fill)
+    kh = te.reduce_axis((0, window.kernel[0]), "kh")
+    kw = te.reduce_axis((0, window.kernel[1]), "kw")
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+    result = te.compute(
+        (x.shape[0], x.shape[1], out_h, columns, x.shape[4]),
+        lambda n, c, h, w, i: combine(
+            image[n, c, h * sh + kh * dh, w * sw + kw * dw, i], kh, kw, c, i
+        ),
+        name="window",
+        attrs={ROLE: "anchor", TILE: [tile]},
+    )
+    return te.compute(
+        (x.shape[0], x.shape[1], out_h, out_w, x.shape[4]), lambda *i: result[i], name="crop"
+    )
+
+
+def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
+    """Schedule a window reduction with its elementwise epilogue.
+
+    Raises
+    ------
+    LoweringError
+        The epilogue cannot be computed within the tile.
+    """
+    blocks.inline_all(sch)
+    anchor, out = blocks.find(sch, "anchor"), blocks.sole_output(sch)
+    (tile,) = blocks.tile(sch, anchor)
+    n, c, h, w, ci = sch.get_loops(out)
+    rows = blocks.extent(sch, h)
+    batch = blocks.extent(sch, n) * blocks.extent(sch, c)
+    best = choose_tasks(1, rows, machine, column_bytes=1, row_bytes=1, outer=batch)
+    tasks = choose("row_tasks", divisors(rows), default=best.rows)
+    h_task, h_in = blocks.split(sch, h, [tasks, None])
+    w_tile, w_in = blocks.split(sch, w, [None, tile])
+    sch.reorder(n, c, h_task, h_in, w_tile, w_in, ci)
+    sch.compute_at(anchor, w_tile, preserve_unit_loops=True)
+    task = blocks.parallel(sch, [n, c, h_task])
+    pad = blocks.find(sch, "pad")
+    if pad is not None:
+        sch.compute_at(pad, task)
+        sch.vectorize(sch.get_loops(pad)[-1])
+    spatial, reduced = blocks.inner_loops(sch, anchor, w_tile)
+    *pixels, lanes = spatial
+    sch.reorder(*reduced, *pixels, lanes)
+    blocks.vectorize(sch, lanes, machine.lanes)
+    is_small = math.prod(blocks.extents(sch, reduced)) <= _UNROLLED_WINDOW
+    for loop in [*pixels, *(reduced if is_small else [])]:
+        sch.unroll(loop)
+    sch.decompose_reduction(anchor, reduced[0])
+    sch.set_scope(anchor, 0, "local")
+    blocks.vectorize(sch, ci, machine.lanes)
+    sch.unroll(w_in)
