@@ -1,0 +1,68 @@
+# `make` or `make help` lists what can be done. Everything else stands under its target's name.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BENCH_VENV := .venv-bench
+BIN := $(VENV)/bin
+MODELS := models
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test coverage lint format models bench coverage-table dist clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/.installed ## Fetch a real model, compile, explain, check against ONNX Runtime, time it
+	$(BIN)/python scripts/run.py --into $(MODELS)
+
+test: $(VENV)/.installed ## Run the tests; ARGS="-k softmax" selects some, ARGS="-m slow" the long ones
+	$(BIN)/pytest -n 2 $(ARGS)
+
+coverage: $(VENV)/.installed ## Run the tests and show the lines that none of them reached
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+lint: $(VENV)/.installed ## Check style, format, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed ## Format the code and mend what can be mended by rule
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+models: $(VENV)/.installed ## Fetch the real models of scripts/models.toml into models/ (250 MB of downloads)
+	$(BIN)/python scripts/fetch_models.py --into $(MODELS)
+
+bench: $(BENCH_VENV)/.installed $(VENV)/.installed ## Time the benchmark networks against ONNX Runtime
+	$(BIN)/python scripts/bench/end_to_end.py --models $(MODELS)/bench
+
+coverage-table: models $(BENCH_VENV)/.installed ## Compile and check every known model; rewrite the table for README
+	$(BENCH_VENV)/bin/python scripts/bench/export_models.py --into $(MODELS)/bench
+	$(BIN)/python scripts/bench/coverage_table.py --models $(MODELS) --exported $(MODELS)/bench
+
+dist: $(VENV)/.installed ## Build the source archive and the wheel into dist/
+	$(BIN)/python -m build
+
+clean: ## Remove what was built, the caches and the environments; fetched models stay
+	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info
+	rm -rf .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find tvmfuse tests scripts -name __pycache__ -prune -exec rm -rf {} +
+
+# An environment is made again when what goes into it changes. The stamp is written last, so an
+# interrupted install starts over.
+$(VENV)/.installed: pyproject.toml setup.py
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(BENCH_VENV)/.installed: scripts/bench/requirements.txt
+	$(PYTHON) -m venv --clear $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --requirement $<
+	@touch $@

@@ -1,0 +1,63 @@
+"""What all tests share: one TVM thread, a home of their own, and honest skips."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# Two workers run tests at once on a machine of two cores; TVM reads this when it starts its threads.
+os.environ.setdefault("TVM_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep whatever tvmfuse writes for its user inside the tests' own folder."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+            patch.setenv(variable, str(home))
+        patch.delenv("TVMFUSE_DB", raising=False)
+        yield home
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests whose device or package this machine lacks, and say what it is."""
+    for marker, (is_present, reason) in REQUIREMENTS.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        if marked and not is_present():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def has_nvidia_gpu() -> bool:
+    """Whether the CUDA driver is installed and sees a device."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    failed = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    return not failed and count.value > 0
+
+
+def has_metal() -> bool:
+    """Whether this is a Mac with Apple silicon."""
+    return (platform.system(), platform.machine()) == ("Darwin", "arm64")
+
+
+def has_onnxruntime() -> bool:
+    """Whether ONNX Runtime is installed."""
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
+    "gpu": (has_nvidia_gpu, "no NVIDIA GPU with a driver"),
+    "metal": (has_metal, "no Mac with Apple silicon"),
+    "peers": (has_onnxruntime, "onnxruntime is not installed: pip install 'tvmfuse[peers]'"),
+}
