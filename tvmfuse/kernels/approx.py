@@ -1,0 +1,154 @@
+"""Float32 functions that stay in vector registers, with stated errors.
+
+LLVM turns ``exp``, ``tanh`` and ``erf`` over a vector into one library call per
+lane. These expressions use arithmetic only. ``scripts/fit_approximations.py``
+fitted the rational functions (Loeb's iteration with Lawson's weights, which
+converges to the minimax fit); tests hold the errors against float64:
+
+========= =================== ==========================================
+function  relative error      special values
+========= =================== ==========================================
+exp       under 2e-7          NaN, exp(-inf) = 0, overflow to inf
+tanh      under 4e-7          NaN, +-1 from 9 on
+erf       under 5e-7          NaN, +-1 from 3.9 on
+sigmoid   under 3e-7          NaN, 0 and 1 at the ends
+========= =================== ==========================================
+
+Every function takes and returns one TIR expression, and binds its argument once,
+so that an inlined producer is not computed several times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvmfuse._tvm import tirx
+
+Expr = Any  # tirx.PrimExpr
+
+_TANH = (
+    (0.99999998, 0.133809746, 0.0034955265, 2.06080416e-05, 1.33531973e-08),
+    (1.0, 0.467142903, 0.0258767503, 0.000328553269, 7.77596232e-07),
+)
+_TANH_LIMIT = 9.0
+_ERF = (
+    (
+        1.12837911,
+        0.198156447,
+        0.0503413453,
+        0.0036310953,
+        0.000140564033,
+        -1.9629368e-06,
+        2.01465057e-08,
+    ),
+    (1.0, 0.508943331, 0.11427007, 0.0142055374, 0.000940270912),
+)
+_ERF_LIMIT = 3.9
+_EXP_LOW, _EXP_HIGH = -104.0, 89.0  # beyond these the result is 0 or inf
+# ln 2 in two parts (Cody and Waite), so that x - n ln 2 is exact enough.
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+# exp(r) for |r| <= ln(2) / 2 by Taylor's series to the sixth power: error 1e-8.
+_EXP = tuple(1.0 / math.factorial(i) for i in range(7))
+
+
+def exp(x: Expr) -> Expr:
+    """Return e to the ``x``: 2^n times a polynomial of the remainder."""
+
+    def scaled(clipped: Expr, n: Expr) -> Expr:
+        whole = tirx.Cast("int32", n)
+        half = whole >> 1
+        remainder = clipped - n * _f(_LN2_HIGH) - n * _f(_LN2_LOW)
+        series = bind(remainder, lambda r: _polynomial(_EXP, r))
+        return bind(half, lambda h: series * _power_of_two(h) * _power_of_two(whole - h))
+
+    def reduced(clipped: Expr) -> Expr:
+        n = tirx.floor(clipped * _f(math.log2(math.e)) + _f(0.5))
+        return bind(n, lambda n: scaled(clipped, n))
+
+    return bind(x, lambda x: bind(clip(x, _EXP_LOW, _EXP_HIGH), reduced))
+
+
+def tanh(x: Expr) -> Expr:
+    """Return the hyperbolic tangent of ``x``."""
+    return _odd_rational(x, *_TANH, limit=_TANH_LIMIT)
+
+
+def erf(x: Expr) -> Expr:
+    """Return the error function of ``x``."""
+    return _odd_rational(x, *_ERF, limit=_ERF_LIMIT)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """Return ``1 / (1 + exp(-x))``."""
+    return _f(1.0) / (_f(1.0) + exp(_f(0.0) - x))
+
+
+def clip(x: Expr, low: float, high: float) -> Expr:
+    """Limit ``x`` to [low, high]; NaN stays NaN."""
+    return bind(
+        x,
+        lambda x: tirx.Select(
+            x < _as(x, low), _as(x, low), tirx.Select(x > _as(x, high), _as(x, high), x)
+        ),
+    )
+
+
+def relu(x: Expr) -> Expr:
+    """Return ``x`` where it is positive or NaN, else 0."""
+    return bind(x, lambda x: tirx.Select(x < _as(x, 0), _as(x, 0), x))
+
+
+def maximum(a: Expr, b: Expr) -> Expr:
+    """Return the larger operand, or NaN where either is (NumPy's rule)."""
+    return bind(
+        a, lambda a: bind(b, lambda b: tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b))
+    )
+
+
+def minimum(a: Expr, b: Expr) -> Expr:
+    """Return the smaller operand, or NaN where either is (NumPy's rule)."""
+    return bind(
+        a, lambda a: bind(b, lambda b: tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b))
+    )
+
+
+def bind(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
+    """Name ``value`` once and use it in ``body``."""
+    value = value.asobject() if hasattr(value, "asobject") else value  # a slice of a TE tensor
+    if isinstance(value, tirx.Var | tirx.IntImm | tirx.FloatImm):
+        return body(value)
+    var = tirx.Var("v", value.ty)
+    return tirx.Let(var, value, body(var))
+
+
+def _odd_rational(
+    x: Expr, numerator: Sequence[float], denominator: Sequence[float], *, limit: float
+) -> Expr:
+    def ratio(x: Expr) -> Expr:
+        return bind(
+            x * x, lambda t: x * _polynomial(numerator, t) / _polynomial(denominator, t)
+        )
+
+    return bind(clip(x, -limit, limit), ratio)
+
+
+def _polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
+    """Evaluate by Horner's rule; ``coefficients`` ascend."""
+    result = _f(coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        result = result * x + _f(coefficient)
+    return result
+
+
+def _power_of_two(n: Expr) -> Expr:
+    return tirx.reinterpret("float32", (n + 127) << 23)
+
+
+def _as(x: Expr, value: float) -> Expr:
+    return tirx.const(value, x.ty.dtype)
+
+
+def _f(value: float) -> Expr:
+    return tirx.const(value, "float32")
