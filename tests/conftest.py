@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# Two workers run tests at once on a machine of two cores; TVM reads this when it starts its threads.
+# Several workers run tests at once, each on a core; TVM reads this when it starts its threads.
 os.environ.setdefault("TVM_NUM_THREADS", "1")
 
 
