@@ -8,8 +8,13 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from tvmfuse.compiled import Compiled
 
 # Several workers run tests at once, each on a core; TVM reads this when it starts its threads.
 os.environ.setdefault("TVM_NUM_THREADS", "1")
@@ -61,3 +66,39 @@ REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "metal": (has_metal, "no Mac with Apple silicon"),
     "peers": (has_onnxruntime, "onnxruntime is not installed: pip install 'tvmfuse[peers]'"),
 }
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Compiled:
+    """A model of one multiplication and one addition, compiled by TVM alone."""
+    from tvmfuse._tvm import relax, tvm
+    from tvmfuse.compiled import Compiled, KernelInfo
+    from tvmfuse.frontend import Signature, TensorSpec
+    from tvmfuse.plan import FusionPlan
+    from tvmfuse.targets import resolve
+
+    params = {"w": np.array([1, 2, 3], "float32"), "b": np.array(0.5, "float32")}
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    types = [relax.TensorType(array.shape, array.dtype.name) for array in params.values()]
+    weights = relax.Var("params", relax.TupleType(types))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, weights]):
+        with builder.dataflow():
+            scaled = builder.emit(relax.op.multiply(x, relax.TupleGetItem(weights, 0)))
+            y = builder.emit_output(relax.op.add(scaled, relax.TupleGetItem(weights, 1)))
+        builder.emit_func_output(y)
+    target = resolve("cpu")
+    pipeline = relax.get_default_pipeline(target.tvm())
+    return Compiled(
+        model_name="affine",
+        executable=tvm.compile(builder.get(), target.tvm(), relax_pipeline=pipeline),
+        params=params,
+        signature=Signature(
+            inputs=(TensorSpec("x:0", (2, 3), "float32"),),
+            outputs=(TensorSpec("y", (2, 3), "float32"),),
+        ),
+        target=target,
+        plan=FusionPlan(),
+        kernels=(KernelInfo("multiply_add", "elementwise", "elementwise", "generic"),),
+        seconds={"compile": 0.1},
+    )

@@ -1,0 +1,104 @@
+"""One side of a benchmark, in a process of its own.
+
+Run as a script, with ``python -P worker.py SIDE MODEL INPUTS.npz --threads N``: it
+imports nothing of tvmfuse until the side asks for it, so that it also runs in an
+environment that holds only NumPy and a peer. Once the model is loaded it writes
+one line of JSON that says so. For each line ``{"calls": n}`` it then reads, it
+calls the model n times and answers ``{"us": [...]}``, the time of each call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+import numpy as np
+
+Feeds = Mapping[str, np.ndarray[Any, Any]]
+Load = Callable[[str, Feeds, int], tuple[Callable[[], object], str]]
+
+
+def load_tvmfuse(model: str, feeds: Feeds, threads: int) -> tuple[Callable[[], object], str]:
+    """Load a bundle; the driver sets ``TVM_NUM_THREADS``."""
+    import tvmfuse.runtime
+    from tvmfuse._tvm.versions import installed
+
+    session = tvmfuse.runtime.load(model)
+    return lambda: session.run(None, feeds), f"tvm {installed()[0]}"
+
+
+def load_onnxruntime(model: str, feeds: Feeds, threads: int) -> tuple[Callable[[], object], str]:
+    """Load an ONNX file with the defaults of ONNX Runtime, but for its threads."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, feeds), f"onnxruntime {onnxruntime.__version__}"
+
+
+SIDES: Mapping[str, Load] = {"tvmfuse": load_tvmfuse, "onnxruntime": load_onnxruntime}
+
+
+def serve(call: Callable[[], object], version: str, *, replies: TextIO) -> None:
+    """Call and time as standard input asks, until it ends.
+
+    Parameters
+    ----------
+    call : callable
+        Runs the model once.
+    version : str
+        What runs it.
+    replies : text file
+        Where the driver listens.
+    """
+    _reply(replies, {"version": version})
+    for line in sys.stdin:
+        times_us = []
+        for _ in range(json.loads(line)["calls"]):
+            start = time.perf_counter_ns()
+            call()
+            times_us.append((time.perf_counter_ns() - start) / 1e3)
+        _reply(replies, {"us": times_us})
+
+
+def main(sides: Mapping[str, Load] = SIDES) -> None:
+    """Load the side that the command line names, and serve."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("side", choices=sorted(sides))
+    parser.add_argument("model")
+    parser.add_argument("inputs")
+    parser.add_argument("--threads", type=int, required=True)
+    arguments = parser.parse_args()
+    replies = _private_stdout()
+    feeds = read_inputs(arguments.inputs)
+    call, version = sides[arguments.side](arguments.model, feeds, arguments.threads)
+    serve(call, version, replies=replies)
+
+
+def read_inputs(path: str) -> Feeds:
+    """Read what ``side.save_inputs`` wrote: arrays by position, and their names."""
+    with np.load(path, allow_pickle=False) as file:
+        return {str(name): file[f"arr_{i}"] for i, name in enumerate(file["names"])}
+
+
+def _private_stdout() -> TextIO:
+    """Return standard output, and send what libraries print to standard error."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return replies
+
+
+def _reply(replies: TextIO, answer: Mapping[str, Any]) -> None:
+    replies.write(json.dumps(answer) + "\n")
+    replies.flush()
+
+
+if __name__ == "__main__":
+    main()
