@@ -40,11 +40,10 @@ format: $(VENV)/.installed ## Format the code and mend what can be mended by rul
 models: $(VENV)/.installed ## Fetch the real models of scripts/models.toml into models/ (250 MB of downloads)
 	$(BIN)/python scripts/fetch_models.py --into $(MODELS)
 
-bench: $(BENCH_VENV)/.installed $(VENV)/.installed ## Time the benchmark networks against ONNX Runtime
+bench: $(VENV)/.installed $(MODELS)/bench/.exported ## Time the benchmark networks against ONNX Runtime
 	$(BIN)/python scripts/bench/end_to_end.py --models $(MODELS)/bench
 
-coverage-table: models $(BENCH_VENV)/.installed ## Compile and check every known model; rewrite the table for README
-	$(BENCH_VENV)/bin/python scripts/bench/export_models.py --into $(MODELS)/bench
+coverage-table: models $(MODELS)/bench/.exported ## Compile and check every known model; write scripts/bench/results/coverage.*
 	$(BIN)/python scripts/bench/coverage_table.py --models $(MODELS) --exported $(MODELS)/bench
 
 dist: $(VENV)/.installed ## Build the source archive and the wheel into dist/
@@ -55,8 +54,8 @@ clean: ## Remove what was built, the caches and the environments; fetched models
 	rm -rf .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find tvmfuse tests scripts -name __pycache__ -prune -exec rm -rf {} +
 
-# An environment is made again when what goes into it changes. The stamp is written last, so an
-# interrupted install starts over.
+# A stamp is written last, so what was interrupted starts over. An environment is made again when
+# what goes into it changes; only the export of the benchmark networks needs the one with torch.
 $(VENV)/.installed: pyproject.toml setup.py
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
@@ -65,4 +64,8 @@ $(VENV)/.installed: pyproject.toml setup.py
 $(BENCH_VENV)/.installed: scripts/bench/requirements.txt
 	$(PYTHON) -m venv --clear $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+$(MODELS)/bench/.exported: $(BENCH_VENV)/.installed scripts/bench/export_models.py
+	$(BENCH_VENV)/bin/python scripts/bench/export_models.py --into $(MODELS)/bench
 	@touch $@

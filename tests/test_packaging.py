@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,32 @@ print("tvm" in sys.modules)
     *help_text, has_tvm = run_python(code).splitlines()
     assert any("compile" in line for line in help_text)
     assert has_tvm == "False"
+
+
+def test_every_package_that_the_code_imports_is_declared() -> None:
+    trees = (ast.parse(path.read_text("utf-8")) for path in (ROOT / "tvmfuse").rglob("*.py"))
+    imported = {name for tree in trees for node in ast.walk(tree) for name in top_names(node)}
+    # protobuf, whose package is "google", belongs to onnx.
+    third_party = imported - set(sys.stdlib_module_names) - {"tvmfuse", "google"}
+    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    declared = {Requirement(line).name for group in groups for line in group}
+    distributions = packages_distributions()
+    undeclared = {
+        name for name in third_party if not declared & {name, *distributions.get(name, ())}
+    }
+    assert third_party >= {"tvm", "numpy"}
+    assert undeclared == set()
+
+
+def top_names(node: ast.AST) -> list[str]:
+    """Return the top-level packages that one statement imports."""
+    match node:
+        case ast.Import(names=names):
+            return [alias.name.partition(".")[0] for alias in names]
+        case ast.ImportFrom(module=str(module)):
+            return [module.partition(".")[0]]
+        case _:
+            return []
 
 
 def test_the_command_is_there() -> None:

@@ -1,0 +1,248 @@
+"""Table which models compile, and how far each is from ONNX Runtime.
+
+Every model is compiled and run by the command line in processes of its own, under
+a time limit, on inputs that resemble real ones. An output agrees when
+max |a - b| / max |b| is under 1e-3 with NaN in the same places, or within twice
+the distance of ONNX Runtime from itself (optimised against not optimised)::
+
+    python scripts/bench/coverage_table.py --models models --exported models/bench
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from sample_inputs import sample
+
+HERE = Path(__file__).parent
+MODELS_TOML = HERE.parent / "models.toml"
+TOLERANCE = 1e-3
+NOISE_FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model file, and what to feed it (see ``models.toml``)."""
+
+    name: str
+    path: Path
+    inputs: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one model.
+
+    Parameters
+    ----------
+    name : str
+        The model's name.
+    result : str
+        ``agrees``, ``differs``, ``refused`` (an error of ours, in one line),
+        ``failed`` (anything else) or ``timed out``.
+    error, noise : float, optional
+        Largest relative error over the outputs: ours, and ONNX Runtime's from itself.
+    kernels : int, optional
+        Kernels in the compiled model.
+    compile_s : float, optional
+        Seconds that the compile command took.
+    cause : str
+        Why it does not agree; "" where it does.
+    """
+
+    name: str
+    result: str
+    error: float | None = None
+    noise: float | None = None
+    kernels: int | None = None
+    compile_s: float | None = None
+    cause: str = ""
+
+
+class StepError(Exception):
+    """A command did not do its work; carries the result and its cause."""
+
+    def __init__(self, result: str, cause: str) -> None:
+        super().__init__(cause)
+        self.result = result
+        self.cause = cause
+
+
+def read_entries(models: Path, exported: Path | None) -> tuple[Entry, ...]:
+    """Return the fetched models and, where a folder is given, the exported networks."""
+    listed = tomllib.loads(MODELS_TOML.read_text(encoding="utf-8"))
+    folders = {"models": models, "exported": exported}
+    return tuple(
+        Entry(name, folder / f"{name}.onnx", given["inputs"])
+        for kind, folder in folders.items()
+        if folder is not None
+        for name, given in listed[kind].items()
+    )
+
+
+def examine(entry: Entry, *, limit_s: float) -> Row:
+    """Compile ``entry``, run it and compare it with ONNX Runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        bundle, inputs = Path(folder) / "model.tvmfuse", Path(folder) / "inputs.npz"
+        np.savez(inputs, **sample_all(entry))
+        started = time.monotonic()
+        try:
+            compiled = tvmfuse(
+                "compile", entry.path, "-o", bundle, *shape_options(entry), limit_s=limit_s
+            )
+            compile_s = time.monotonic() - started
+            options = ("--inputs", inputs, "--model", entry.path, "--compare", "onnxruntime")
+            compared = tvmfuse("run", bundle, *options, limit_s=limit_s, may_differ=True)
+            noise = run_json([HERE / "noise_floor.py", entry.path, inputs], limit_s=limit_s)
+        except StepError as step:
+            cause = step.cause.replace(str(entry.path), entry.path.name)
+            return Row(entry.name, step.result, cause=cause)
+    return judge(entry.name, compiled, compared, noise=noise, compile_s=compile_s)
+
+
+def judge(
+    name: str,
+    compiled: Mapping[str, Any],
+    compared: Mapping[str, Any],
+    *,
+    noise: Mapping[str, float],
+    compile_s: float,
+) -> Row:
+    """Return the row of a model that was compiled and compared.
+
+    Parameters
+    ----------
+    name : str
+        The model's name.
+    compiled, compared : Mapping
+        What ``tvmfuse compile --json`` and ``tvmfuse run --json`` printed.
+    noise : Mapping of str to float
+        Distance of ONNX Runtime from itself, by output.
+    compile_s : float
+        Seconds that compiling took.
+    """
+    outputs = compared["outputs"]
+    worst = [
+        output["name"]
+        for output in outputs
+        if not output["has_same_nans"]
+        or output["error"] > max(TOLERANCE, NOISE_FACTOR * noise[output["name"]])
+    ]
+    return Row(
+        name,
+        "differs" if worst else "agrees",
+        error=max(output["error"] for output in outputs),
+        noise=max(noise.values()),
+        kernels=len(compiled["kernels"]),
+        compile_s=round(compile_s, 1),
+        cause=f"output {', '.join(worst)}" if worst else "",
+    )
+
+
+def sample_all(entry: Entry) -> dict[str, Any]:
+    """Return one array for each input of the model file, by name."""
+    graph = onnx.load(entry.path, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return {
+        value.name: sample(
+            entry.inputs.get(value.name, {}),
+            shape=[dim.dim_value for dim in value.type.tensor_type.shape.dim],
+            dtype=onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name,
+        )
+        for value in graph.input
+        if value.name not in weights
+    }
+
+
+def shape_options(entry: Entry) -> list[str]:
+    """Return the ``--shape`` options that bind the model's dynamic dimensions."""
+    return [
+        word
+        for name, given in entry.inputs.items()
+        if "shape" in given
+        for word in ("--shape", f"{name}={','.join(map(str, given['shape']))}")
+    ]
+
+
+def tvmfuse(*words: object, limit_s: float, may_differ: bool = False) -> Any:
+    """Run the command line and return what it printed as JSON."""
+    command = ["-m", "tvmfuse", *words, "--json"]
+    return run_json(command, limit_s=limit_s, may_differ=may_differ)
+
+
+def run_json(command: Sequence[object], *, limit_s: float, may_differ: bool = False) -> Any:
+    """Run Python with ``command`` and return what it printed as JSON.
+
+    Raises
+    ------
+    StepError
+        It exited with an error, or took longer than ``limit_s`` seconds.
+    """
+    line = [sys.executable, *map(str, command)]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise StepError("timed out", f"not done after {limit_s:.0f} s") from None
+    if done.returncode == 0 or (may_differ and done.returncode == 1 and done.stdout):
+        return json.loads(done.stdout)
+    lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}, nothing said"]
+    raise StepError("refused" if done.returncode == 2 else "failed", lines[-1])
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return the table as it stands in README."""
+    lines = [
+        "| model | result | error | ONNX Runtime from itself | kernels | compile, s | cause |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        numbers = [
+            "" if row.error is None else f"{row.error:.1e}",
+            "" if row.noise is None else f"{row.noise:.1e}",
+            "" if row.kernels is None else str(row.kernels),
+            "" if row.compile_s is None else f"{row.compile_s:.1f}",
+        ]
+        cause = row.cause.replace("|", "\\|")
+        lines.append(f"| {row.name} | {row.result} | {' | '.join(numbers)} | {cause} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Examine the models, print a line for each and write the table; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models; all when none is given")
+    parser.add_argument("--models", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--exported", type=Path, metavar="DIR")
+    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="per command")
+    parser.add_argument("--results", type=Path, default=HERE / "results", metavar="DIR")
+    args = parser.parse_args(argv)
+    rows = []
+    for entry in read_entries(args.models, args.exported):
+        if args.names and entry.name not in args.names:
+            continue
+        rows.append(examine(entry, limit_s=args.limit))
+        print(markdown(rows).splitlines()[-1], flush=True)
+    agreeing = sum(row.result == "agrees" for row in rows)
+    print(f"{agreeing} of {len(rows)} agree with ONNX Runtime")
+    if not args.names:
+        args.results.mkdir(exist_ok=True)
+        data = json.dumps([asdict(row) for row in rows], indent=1)
+        (args.results / "coverage.json").write_text(data + "\n", encoding="utf-8")
+        (args.results / "coverage.md").write_text(markdown(rows), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
