@@ -102,3 +102,25 @@ def compiled() -> Compiled:
         kernels=(KernelInfo("multiply_add", "elementwise", "elementwise", "generic"),),
         seconds={"compile": 0.1},
     )
+
+
+@pytest.fixture(scope="session")
+def affine_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of :func:`compiled` as an ONNX file."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x:0", "w"], ["t"]), helper.make_node("Add", ["t", "b"], ["y"])],
+        "affine",
+        [helper.make_tensor_value_info("x:0", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+        [
+            helper.make_tensor("w", TensorProto.FLOAT, [3], [1, 2, 3]),
+            helper.make_tensor("b", TensorProto.FLOAT, [], [0.5]),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path_factory.mktemp("onnx") / "affine.onnx"
+    onnx.save(model, path)
+    return path

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from tvmfuse.runtime.side import Side, Worker, start
-from tvmfuse.runtime.timing import Timing, calls_for, quartiles
+from tvmfuse.runtime.timing import Timing, calls_in, quartiles
 
 # A pool goes on spinning for a while after a call, and would take the next side's cores.
 _PAUSE_S = 0.15
@@ -100,7 +100,7 @@ def alternate(
                 start(side, timeout_s=timeout_s)
             )
         calls = {
-            name: calls_for(min(worker.times_us(3, timeout_s=timeout_s)), round_us=round_us)
+            name: calls_in(round_us, call_us=min(worker.times_us(3, timeout_s=timeout_s)))
             for name, worker in workers.items()
         }
         medians: dict[str, list[float]] = {name: [] for name in workers}

@@ -14,6 +14,8 @@ from tvmfuse._tvm import relax, tvm, tvm_ffi
 from tvmfuse.errors import BundleError, InputError
 from tvmfuse.frontend import Signature, TensorSpec
 from tvmfuse.runtime.arguments import Array, fit_inputs, fit_targets, name_arguments, refuse_unknown
+from tvmfuse.runtime.samples import random_inputs
+from tvmfuse.runtime.timing import Timing, measure
 
 if TYPE_CHECKING:
     from tvmfuse.compiled import Compiled
@@ -127,6 +129,19 @@ class Session:
         refuse_unknown("output", wanted, known)
         outputs = dict(zip(known, self._run(feeds, {}), strict=True))
         return [outputs[name] for name in wanted]
+
+    def benchmark(self, feeds: Mapping[str, Any] | None = None, *, rounds: int = 20) -> Timing:
+        """Time the model in this process, with the copies in and out.
+
+        Parameters
+        ----------
+        feeds : Mapping of str to numpy.ndarray or DLPack tensor, optional
+            The inputs by name; made up where not given.
+        rounds : int
+            Rounds of about 50 ms each; each gives one median.
+        """
+        chosen = random_inputs(self.inputs) if feeds is None else feeds
+        return measure(lambda: self._run(chosen, {}), rounds=rounds)
 
     def _run(self, feeds: Mapping[str, Any], out: Mapping[str, Array]) -> list[Array]:
         arrays = fit_inputs(self.inputs, feeds)

@@ -42,7 +42,7 @@ def quartiles(values: tuple[float, ...]) -> tuple[float, float]:
     return first, third
 
 
-def calls_for(call_us: float, *, round_us: float) -> int:
+def calls_in(round_us: float, *, call_us: float) -> int:
     """Return how many calls fill a round: at least 3, at most 1000."""
     return max(3, min(1000, int(round_us / max(call_us, 1e-3))))
 
@@ -59,7 +59,7 @@ def measure(call: Callable[[], object], *, rounds: int = 20, round_us: float = 5
     round_us : float
         About how long a round lasts.
     """
-    calls = calls_for(min(_times_us(call, 3)), round_us=round_us)
+    calls = calls_in(round_us, call_us=min(_times_us(call, 3)))
     return Timing(tuple(median(_times_us(call, calls)) for _ in range(rounds)), calls)
 
 

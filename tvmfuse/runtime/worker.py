@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -25,6 +26,8 @@ Load = Callable[[str, Feeds, int], tuple[Callable[[], object], str]]
 
 def load_tvmfuse(model: str, feeds: Feeds, threads: int) -> tuple[Callable[[], object], str]:
     """Load a bundle; the driver sets ``TVM_NUM_THREADS``."""
+    # As a script this file knows no package; the folder it lies in may not be installed.
+    sys.path.append(str(Path(__file__).parents[2]))
     import tvmfuse.runtime
     from tvmfuse._tvm.versions import installed
 
