@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     unknown = sorted(set(args.names) - set(NAMES))
     if unknown:
         parser.error(f"unknown network {', '.join(unknown)}: choose from {', '.join(NAMES)}")
+    # The older exporter is meant; its warning says that there is a newer one.
+    warnings.filterwarnings("ignore", "You are using the legacy", DeprecationWarning)
     for name in args.names or NAMES:
         path = args.into / f"{name}.onnx"
         export(name, path)
