@@ -1,19 +1,72 @@
-"""Bring a module into the form that patterns are written against."""
+"""Bring a module into the one form that patterns are written against."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm
+from tvmfuse.passes.rewrite import rewrite
+from tvmfuse.passes.rules import moves, scale, simplify
+from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
+from tvmfuse.passes.rules.composites import recognise
+from tvmfuse.passes.rules.fold import fold_constant, fold_constants
+from tvmfuse.passes.rules.share import share_equal_values
+from tvmfuse.passes.rules.te_calls import operator_for_te_call
 
 
 def canonicalise(mod: Any) -> Any:
-    """Return an equal module in canonical form; doing it twice changes nothing more."""
-    return tvm.transform.Sequential(
+    """Return an equal module in canonical form; doing it twice changes nothing more.
+
+    Constants are folded, inference batch norms are gone into the weights before them,
+    formulas of known operators are those operators, operators that do nothing are
+    dropped, equal values are computed once. Numbers change by rounding only.
+
+    Parameters
+    ----------
+    mod : IRModule
+        A module of Relax functions.
+
+    Returns
+    -------
+    IRModule
+        A well-formed module with the same functions, inputs and outputs.
+    """
+    mod = tvm.transform.Sequential(
         [
             relax.transform.Normalize(),
-            relax.transform.ConvertToDataflow(1),
+            relax.transform.ConvertToDataflow(min_size=1),
             relax.transform.CanonicalizeBindings(),
             relax.transform.DeadCodeElimination(),
         ]
     )(mod)
+    simple = (operator_for_te_call(mod), fold_constant, *_SIMPLIFICATIONS)
+    # Formulas are recognised in simple form, and before scales are merged into them.
+    for rules in (simple, (*simple, recognise), (*simple, recognise, *_SCALES)):
+        # Sharing first: importers repeat the same constant expressions at every node.
+        mod = rewrite(fold_constants(share_equal_values(mod)), rules)
+    return share_equal_values(mod)
+
+
+_SIMPLIFICATIONS = (
+    simplify.inline_shape,
+    simplify.constant_last,
+    simplify.drop_identity,
+    simplify.multiply_by_reciprocal,
+    simplify.add_negative,
+    simplify.expand_power,
+    simplify.multiply_for_square,
+    simplify.relu_for_maximum,
+    simplify.clip_for_bounds,
+    moves.reshape_for_views,
+    moves.merge_moves,
+    moves.permute_before_reshape,
+)
+
+_SCALES = (
+    decompose_batch_norm,
+    moves.scale_before_moves,
+    scale.move_scale_over_offset,
+    scale.fold_scale_into_weight,
+    scale.merge_scales,
+    scale.merge_offsets,
+)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm import tvm
 from tvmfuse.patterns.base import Generator, Match
-from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.dataflow import Dataflow, functions
 from tvmfuse.patterns.opgraph import Describer
 from tvmfuse.patterns.registry import Registry
 from tvmfuse.plan import Candidate, FunctionGraph, Rejection
@@ -73,13 +73,6 @@ def collect(mod: Any, registry: Registry) -> Collected:
         candidates += found.candidates
         rejections += found.rejections
     return Collected(graphs, tuple(candidates), tuple(rejections))
-
-
-def functions(mod: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the Relax functions that may be fused, by name: not the groups already made."""
-    for var, function in mod.functions.items():
-        if isinstance(function, relax.Function) and not (function.attrs or {}).get("Primitive"):
-            yield str(var.name_hint), function
 
 
 class _FunctionCollector:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm, tvm_ffi
-from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.dataflow import Dataflow, constants
 
 # Enough to tell groups apart at a glance; the rest is in their bodies.
 _NAMED_OPERATORS = 4
@@ -163,15 +163,8 @@ def _outside_values(flow: Dataflow, members: Sequence[int]) -> list[Any]:
 
 
 def _constants(flow: Dataflow, members: Sequence[int]) -> list[Any]:
-    found: dict[Any, None] = {}
-
-    def visit(expr: Any) -> None:
-        if isinstance(expr, tvm.ir.GenericConst):
-            found[expr] = None
-
-    for member in members:
-        relax.analysis.post_order_visit(flow.value(member), visit)
-    return list(found)
+    """Return the constants that the members read, each once, in reading order."""
+    return list(dict.fromkeys(c for i in members for c in constants(flow.value(i))))
 
 
 def _undefined_sizes(flow: Dataflow, members: Sequence[int], params: Sequence[Any]) -> list[Any]:

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvmfuse.errors import PlanMismatchError
-from tvmfuse.passes.collect import functions
 from tvmfuse.passes.inline import inline_calls
 from tvmfuse.passes.outline import Outliner, Unit
 from tvmfuse.patterns import operators
-from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.dataflow import Dataflow, functions
 from tvmfuse.plan import Candidate, FusionPlan
 
 

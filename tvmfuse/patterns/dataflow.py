@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -72,8 +73,21 @@ class Dataflow:
 
     @cached_property
     def position_of_value(self) -> Mapping[Any, int]:
-        """Position of the binding that holds each bound expression."""
-        return {self.value(i): i for i in range(len(self.bindings))}
+        """Position of the binding that holds each bound expression; aliases are left out."""
+        return {
+            self.value(i): i
+            for i in range(len(self.bindings))
+            if not isinstance(self.value(i), relax.Var)
+        }
+
+    @cached_property
+    def readers_of_constant(self) -> Mapping[Any, int]:
+        """How many bindings read each constant."""
+        return Counter(
+            constant
+            for i in range(len(self.bindings))
+            for constant in dict.fromkeys(constants(self.value(i)))
+        )
 
     @cached_property
     def values(self) -> Any:
@@ -133,6 +147,25 @@ class Dataflow:
             elif any(read in inside or read in tainted for read in reads):
                 tainted.add(i)
         return True
+
+
+def functions(mod: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the Relax functions that may be fused, by name: not the groups already made."""
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function) and not (function.attrs or {}).get("Primitive"):
+            yield str(var.name_hint), function
+
+
+def constants(expr: Any) -> list[Any]:
+    """Return the constant tensors in an expression, in the order they are read."""
+    found: list[Any] = []
+
+    def visit(part: Any) -> None:
+        if isinstance(part, tvm.ir.GenericConst):
+            found.append(part)
+
+    relax.analysis.post_order_visit(expr, visit)
+    return found
 
 
 def _dependencies(bindings: list[Any]) -> tuple[tuple[int, ...], ...]:

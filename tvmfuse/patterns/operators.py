@@ -128,6 +128,11 @@ def dtype(expr: Any) -> str:
     return str(expr.ty.dtype)
 
 
+def is_float(dtype: str) -> bool:
+    """Tell whether NumPy computes with ``dtype`` as IEEE floating point."""
+    return dtype in ("float16", "float32", "float64")
+
+
 def tensors(call: Any) -> list[Any]:
     """Return the tensor arguments of a call, those inside tuples too."""
     found = []

@@ -1,0 +1,1 @@
+"""The rewrites that make a module canonical, one concern per file."""

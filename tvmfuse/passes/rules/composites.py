@@ -1,0 +1,180 @@
+"""Recognise operators that exporters write out as arithmetic.
+
+Relax has GELU, SiLU, layer and RMS normalisation as operators; model files often
+hold their formulas instead. As one operator they match patterns, show under
+their name, and are computed as their family computes them best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tvmfuse._tvm import relax
+from tvmfuse.passes.constants import constant
+from tvmfuse.patterns import operators
+from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.trace import Found, Graph, Traced, trace
+
+_SQRT_HALF = 0.7071067811865476
+_TANH_SCALE = 0.7978845608028654  # sqrt(2 / pi)
+_TANH_CUBE = 0.044715
+
+Replace = Callable[[Dataflow, Found], Any]
+
+
+def recognise(flow: Dataflow, position: int) -> Any:
+    """Rewrite the last operator of a formula as the operator that it computes."""
+    for traced, replace in _formulas():
+        found = traced.match(flow, position)
+        if found is not None:
+            answer = replace(flow, found)
+            if answer is not None:
+                return answer
+    return None
+
+
+@cache
+def _formulas() -> tuple[tuple[Traced, Replace], ...]:
+    graphs: list[tuple[Graph, Replace]] = [(_silu, _to_silu)]
+    for halved in (_half_outside, _half_inside, _half_first):
+        graphs.append((halved(_one_plus_erf), _to_gelu))
+        graphs += [(halved(inner), _to_gelu_tanh) for inner in (_one_plus_tanh, _one_plus_tanh_of)]
+    graphs += [(norm, _to_layer_norm) for norm in (_layer_norm, _layer_norm_by_rsqrt)]
+    graphs += [(norm, _to_rms_norm) for norm in (_rms_norm, _rms_norm_by_sqrt)]
+    return tuple((trace(graph), replace) for graph, replace in graphs)
+
+
+def _silu(op: Any, x: Any) -> Any:
+    return op.multiply(x, op.sigmoid(x))
+
+
+def _to_silu(flow: Dataflow, found: Found) -> Any:
+    return relax.op.nn.silu(found.operands["x"])
+
+
+def _one_plus_erf(op: Any, x: Any) -> Any:
+    return op.add(op.erf(op.multiply(x, op.const(_SQRT_HALF))), op.const(1.0))
+
+
+def _one_plus_tanh(op: Any, x: Any) -> Any:
+    cube = op.multiply(op.multiply(x, x), x)
+    inner = op.add(x, op.multiply(cube, op.const(_TANH_CUBE)))
+    return op.add(op.tanh(op.multiply(inner, op.const(_TANH_SCALE))), op.const(1.0))
+
+
+def _one_plus_tanh_of(op: Any, x: Any) -> Any:
+    """The same cubic, factored: ``x * (1 + 0.044715 * x * x)``."""
+    scaled = op.multiply(x, op.const(_TANH_SCALE))
+    factor = op.add(op.multiply(op.multiply(x, x), op.const(_TANH_CUBE)), op.const(1.0))
+    return op.add(op.tanh(op.multiply(scaled, factor)), op.const(1.0))
+
+
+def _half_outside(inner: Graph) -> Graph:
+    def graph(op: Any, x: Any) -> Any:
+        return op.multiply(op.multiply(x, inner(op, x)), op.const(0.5))
+
+    return graph
+
+
+def _half_inside(inner: Graph) -> Graph:
+    def graph(op: Any, x: Any) -> Any:
+        return op.multiply(x, op.multiply(inner(op, x), op.const(0.5)))
+
+    return graph
+
+
+def _half_first(inner: Graph) -> Graph:
+    def graph(op: Any, x: Any) -> Any:
+        return op.multiply(op.multiply(x, op.const(0.5)), inner(op, x))
+
+    return graph
+
+
+def _to_gelu(flow: Dataflow, found: Found) -> Any:
+    return relax.op.nn.gelu(found.operands["x"])
+
+
+def _to_gelu_tanh(flow: Dataflow, found: Found) -> Any:
+    return relax.op.nn.gelu_tanh(found.operands["x"])
+
+
+def _layer_norm(op: Any, x: Any, epsilon: Any, gamma: Any, beta: Any) -> Any:
+    centred = op.subtract(x, op.mean(x))
+    variance = op.mean(op.multiply(centred, centred))
+    normed = op.divide(centred, op.sqrt(op.add(variance, epsilon)))
+    return op.add(op.multiply(normed, gamma), beta)
+
+
+def _layer_norm_by_rsqrt(op: Any, x: Any, epsilon: Any, gamma: Any, beta: Any) -> Any:
+    centred = op.subtract(x, op.mean(x))
+    variance = op.mean(op.multiply(centred, centred))
+    normed = op.multiply(centred, op.rsqrt(op.add(variance, epsilon)))
+    return op.add(op.multiply(normed, gamma), beta)
+
+
+def _to_layer_norm(flow: Dataflow, found: Found) -> Any:
+    axes = _normalised_axes(flow, found, ("gamma", "beta"))
+    if axes is None:
+        return None
+    operands = found.operands
+    return relax.op.nn.layer_norm(
+        operands["x"], operands["gamma"], operands["beta"], axes, _scalar(operands["epsilon"])
+    )
+
+
+def _rms_norm(op: Any, x: Any, epsilon: Any, gamma: Any) -> Any:
+    inverse = op.rsqrt(op.add(op.mean(op.multiply(x, x)), epsilon))
+    return op.multiply(op.multiply(x, inverse), gamma)
+
+
+def _rms_norm_by_sqrt(op: Any, x: Any, epsilon: Any, gamma: Any) -> Any:
+    root = op.sqrt(op.add(op.mean(op.multiply(x, x)), epsilon))
+    return op.multiply(op.divide(x, root), gamma)
+
+
+def _to_rms_norm(flow: Dataflow, found: Found) -> Any:
+    axes = _normalised_axes(flow, found, ("gamma",))
+    if axes is None:
+        return None
+    operands = found.operands
+    return relax.op.nn.rms_norm(
+        operands["x"], operands["gamma"], axes, _scalar(operands["epsilon"])
+    )
+
+
+def _normalised_axes(flow: Dataflow, found: Found, parameters: tuple[str, ...]) -> list[int] | None:
+    """Return the axes that the formula's means run over, None if it is no normalisation.
+
+    They must be the last ones, and each parameter must have exactly their shape: one
+    that is merely broadcast belongs to another formula.
+    """
+    shape = operators.shape(found.operands["x"])
+    if shape is None or _scalar(found.operands["epsilon"]) is None:
+        return None
+    means = [flow.value(i) for i in found.members if flow.operators[i] == "relax.mean"]
+    spans = {_reduced_axes(mean, len(shape)) for mean in means}
+    if len(spans) != 1:
+        return None
+    axes = next(iter(spans))
+    if not axes or axes != tuple(range(len(shape) - len(axes), len(shape))):
+        return None
+    wanted = tuple(shape[axis] for axis in axes)
+    if any(operators.shape(found.operands[name]) != wanted for name in parameters):
+        return None
+    return [axis - len(shape) for axis in axes]
+
+
+def _reduced_axes(mean: Any, rank: int) -> tuple[int, ...]:
+    if not mean.attrs.keepdims:
+        return ()
+    axes = mean.attrs.axis
+    return tuple(sorted(int(axis) % rank for axis in (range(rank) if axes is None else axes)))
+
+
+def _scalar(expr: Any) -> float | None:
+    value = constant(expr)
+    return float(value.reshape(())) if value is not None and np.size(value) == 1 else None

@@ -1,0 +1,55 @@
+"""Turn kernels that an importer emitted back into the operators that they compute.
+
+TVM's importers write some operators (the bounds of ONNX ``Clip``, for one) as
+calls of ready-made loop nests, which no pattern can see into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvmfuse._tvm import relax, topi, tvm, tvm_ffi
+from tvmfuse.passes.rewrite import Rule
+from tvmfuse.patterns.dataflow import Dataflow
+
+
+def operator_for_te_call(mod: Any) -> Rule:
+    """Return a rule that rewrites a call of a TE kernel in ``mod`` as an operator call.
+
+    A kernel is recognised by its whole body: it must be structurally equal to the one
+    that TVM makes of the operator for the same operands.
+    """
+    kernels = {var: f for var, f in mod.functions.items() if not isinstance(f, relax.Function)}
+    recognised: dict[Any, Callable[..., Any] | None] = {}
+
+    def rule(flow: Dataflow, position: int) -> Any:
+        if flow.operators[position] != "relax.call_tir":
+            return None
+        call = flow.value(position)
+        var, operands = call.args[0], list(call.args[1].fields)
+        if len(operands) != 2 or not isinstance(call.ty, relax.TensorType):
+            return None
+        if var not in recognised:
+            recognised[var] = _operator(kernels[var], operands)
+        operator = recognised[var]
+        return operator(*operands) if operator else None
+
+    return rule
+
+
+def _operator(kernel: Any, operands: list[Any]) -> Callable[..., Any] | None:
+    known = ((topi.maximum, relax.op.maximum), (topi.minimum, relax.op.minimum))
+    for compute, operator in known:
+        if tvm_ffi.structural_equal(_te_kernel(compute, operands), kernel):
+            return operator
+    return None
+
+
+def _te_kernel(compute: Callable[..., Any], operands: list[Any]) -> Any:
+    block = relax.BlockBuilder()
+    params = [relax.Var(f"x{i}", operand.ty) for i, operand in enumerate(operands)]
+    with block.function("main", params):
+        block.emit_func_output(block.emit_te(compute, *params))
+    module = block.get()
+    return next(f for f in module.functions.values() if isinstance(f, tvm.tirx.PrimFunc))

@@ -1,0 +1,230 @@
+"""Write a computation once; get a pattern from it, and the computation itself.
+
+A *graph* is a function ``graph(op, x, …)`` that calls ``op.add(x, y)``,
+``op.nn.relu(x)`` and so on, as ``relax.op`` is called. Called with a
+:class:`Tracer` it becomes a Relax dataflow pattern, called with a
+:class:`Builder` it becomes Relax bindings. So the two cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tvmfuse._tvm import relax
+from tvmfuse.errors import PatternError
+from tvmfuse.patterns.dataflow import Dataflow
+
+Graph = Callable[..., Any]
+
+# With these, the order of the operands does not matter, so both orders match.
+_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
+
+# A constant in a model file is rounded to its type, often after a computation of its own.
+_CONSTANT_RTOL = {"float16": 2e-3, "bfloat16": 1e-2}
+
+
+# A constant that stands for a number is small, even where a model stretched it.
+_MAX_UNIFORM = 4096
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a traced graph was found.
+
+    Parameters
+    ----------
+    members : tuple of int
+        Positions of its operators, ascending; the last one is its root.
+    operands : Mapping of str to relax.Expr
+        What each parameter of the graph stands for: a variable or a constant.
+    """
+
+    members: tuple[int, ...]
+    operands: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A graph as a dataflow pattern.
+
+    Parameters
+    ----------
+    pattern : DFPattern
+        The pattern of its result.
+    root : str
+        The operator of its result.
+    operands : Mapping of str to DFPattern
+        The wildcard of each parameter.
+    constants : Mapping of DFPattern to float or None
+        Constants inside, with the value that each must have, if any.
+    """
+
+    pattern: Any
+    root: str
+    operands: Mapping[str, Any]
+    constants: Mapping[Any, float | None]
+
+    def match(self, flow: Dataflow, position: int) -> Found | None:
+        """Match the graph so that its result is the binding at ``position``."""
+        if flow.operators[position] != self.root:
+            return None
+        matched = self.pattern.extract_matched_expr(flow.value(position), flow.values)
+        if matched is None:
+            return None
+        for pattern, value in self.constants.items():
+            if value is not None and not _equals(matched[pattern], value):
+                return None
+        members = {
+            flow.position_of_value[expr]
+            for pattern, expr in matched.items()
+            if isinstance(pattern, relax.dpl.CallPattern)
+        }
+        operands = {
+            name: _as_operand(flow, matched[pattern])
+            for name, pattern in self.operands.items()
+            if pattern in matched
+        }
+        return Found(tuple(sorted(members)), operands)
+
+
+def trace(graph: Graph, **options: Any) -> Traced:
+    """Turn a graph into a pattern.
+
+    Parameters
+    ----------
+    graph : callable
+        ``graph(op, x, …, *, option, …)``: positional parameters are operands.
+    **options
+        Values of its keyword-only parameters.
+
+    Raises
+    ------
+    PatternError
+        The graph does not end in an operator.
+    """
+    tracer = Tracer()
+    operands = {name: relax.dpl.wildcard() for name in operand_names(graph)}
+    result = graph(tracer, *operands.values(), **options)
+    root = tracer.operator_of.get(result)
+    if root is None:
+        raise PatternError(
+            f"{getattr(graph, '__qualname__', graph)}: a graph must return the result of an "
+            f"operator, but returned {type(result).__name__}: call one on op"
+        )
+    return Traced(result, root, operands, dict(tracer.constants))
+
+
+def operand_names(graph: Graph) -> tuple[str, ...]:
+    """Return the names of a graph's operands: its positional parameters after ``op``."""
+    parameters = list(inspect.signature(graph).parameters.values())
+    return tuple(p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(eq=False)
+class Tracer:
+    """Stands in for ``relax.op`` and builds dataflow patterns."""
+
+    operator_of: dict[Any, str] = field(default_factory=dict)
+    constants: dict[Any, float | None] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _TracedOperator(self, name)
+
+    def const(self, value: float) -> Any:
+        """Stand for a constant that must have this value."""
+        return self._constant(value)
+
+    def any_const(self, example: float) -> Any:
+        """Stand for a constant of any value; ``example`` is used when building."""
+        return self._constant(None)
+
+    def _constant(self, value: float | None) -> Any:
+        pattern = relax.dpl.is_const()
+        self.constants[pattern] = value
+        return pattern
+
+    def call(self, name: str, args: tuple[Any, ...]) -> Any:
+        """Return the pattern of a call; attributes are free, ``check`` looks at them."""
+        operator = relax.dpl.is_op(f"relax.{name}")
+        # Arguments that are no tensors (bounds, axes) are free as well.
+        operands = [
+            arg if isinstance(arg, relax.dpl.DFPattern) else relax.dpl.wildcard() for arg in args
+        ]
+        pattern = operator(*operands, varg_default_wildcard=True)
+        if name in _COMMUTATIVE:
+            pattern = pattern | operator(*reversed(operands), varg_default_wildcard=True)
+        self.operator_of[pattern] = f"relax.{name}"
+        return pattern
+
+
+@dataclass(frozen=True, eq=False)
+class _TracedOperator:
+    tracer: Tracer
+    name: str
+
+    def __getattr__(self, name: str) -> Any:
+        return _TracedOperator(self.tracer, f"{self.name}.{name}")
+
+    def __call__(self, *args: Any, **attributes: Any) -> Any:
+        return self.tracer.call(self.name, args)
+
+
+@dataclass(frozen=True, eq=False)
+class Builder:
+    """Stands in for ``relax.op`` and emits each call as a binding.
+
+    Parameters
+    ----------
+    block : relax.BlockBuilder
+        Inside a dataflow block.
+    dtype : str
+        Type of the constants in the graph.
+    """
+
+    block: Any
+    dtype: str
+
+    def __getattr__(self, name: str) -> Any:
+        return _BuiltOperator(self.block, getattr(relax.op, name))
+
+    def const(self, value: float) -> Any:
+        """Return a constant of shape ()."""
+        return relax.const(np.asarray(value, self.dtype), self.dtype)
+
+    def any_const(self, example: float) -> Any:
+        """Return a constant of shape () with the example's value."""
+        return self.const(example)
+
+
+@dataclass(frozen=True, eq=False)
+class _BuiltOperator:
+    block: Any
+    target: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return _BuiltOperator(self.block, getattr(self.target, name))
+
+    def __call__(self, *args: Any, **attributes: Any) -> Any:
+        return self.block.emit(self.target(*args, **attributes))
+
+
+def _as_operand(flow: Dataflow, expr: Any) -> Any:
+    """Return the variable that an expression is bound to, or the expression."""
+    position = flow.position_of_value.get(expr)
+    return expr if position is None else flow.var(position)
+
+
+def _equals(expr: Any, value: float) -> bool:
+    """Tell whether every element of a constant is ``value``, but for its rounding."""
+    if math.prod(expr.value.shape) > _MAX_UNIFORM:
+        return False
+    rtol = _CONSTANT_RTOL.get(str(expr.ty.dtype), 1e-4)
+    return bool(np.allclose(expr.value.numpy().astype("float64"), value, rtol=rtol, atol=0.0))
