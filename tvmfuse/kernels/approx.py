@@ -101,17 +101,13 @@ def relu(x: Expr) -> Expr:
 
 
 def maximum(a: Expr, b: Expr) -> Expr:
-    """Return the larger operand, or NaN where either is (NumPy's rule)."""
-    return bind(
-        a, lambda a: bind(b, lambda b: tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b))
-    )
+    """Return the larger operand, or NaN where either is (IEEE 754-2019, NumPy)."""
+    return _llvm("llvm.maximum", a, b)
 
 
 def minimum(a: Expr, b: Expr) -> Expr:
-    """Return the smaller operand, or NaN where either is (NumPy's rule)."""
-    return bind(
-        a, lambda a: bind(b, lambda b: tirx.Select(tirx.any(a < b, tirx.isnan(a)), a, b))
-    )
+    """Return the smaller operand, or NaN where either is (IEEE 754-2019, NumPy)."""
+    return _llvm("llvm.minimum", a, b)
 
 
 def bind(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
@@ -144,6 +140,10 @@ def _polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
 
 def _power_of_two(n: Expr) -> Expr:
     return tirx.reinterpret("float32", (n + 127) << 23)
+
+
+def _llvm(name: str, *args: Expr) -> Expr:
+    return tirx.call_llvm_pure_intrin("float32", name, *args)
 
 
 def _as(x: Expr, value: float) -> Expr:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tvmfuse._tvm import s_tir, tirx, tvm_ffi
 from tvmfuse.errors import LoweringError
 
+FAMILY = "tvmfuse.family"
 ROLE = "tvmfuse.role"
 TILE = "tvmfuse.tile"
 
@@ -164,6 +165,78 @@ def vectorize(sch: Schedule, loop: Loop, lanes: int) -> Loop:
         return outer
     sch.vectorize(loop)
     return loop
+
+
+def own_reduction_loops(sch: Schedule, block: Block) -> list[Loop]:
+    """Return the loops around ``block`` that drive its reduction axes."""
+    if not is_reduction(sch, block):
+        return []
+    reduced = reduction_vars(sch, block)
+    return [
+        loop
+        for loop in sch.get_loops(block)
+        if any(sch.get(loop).loop_var.same_as(var) for var in reduced)
+    ]
+
+
+def inline_cheap(sch: Schedule) -> None:
+    """Inline elementwise blocks, but keep what several readers would compute again.
+
+    A block that a family marked as a ``row`` holds what is worth keeping; one with a
+    single reader, or one that only adds or multiplies once, is not.
+    """
+    results = outputs(sch)
+    for block in children(sch):
+        if is_reduction(sch, block) or _contains(sch, results, block):
+            continue
+        if role(sch, block) and readers(sch, block) > 1:
+            continue
+        try:
+            sch.compute_inline(block)
+        except s_tir.ScheduleError:
+            continue  # it is computed within the row
+
+
+def readers(sch: Schedule, block: Block) -> int:
+    """Return how many blocks read what ``block`` writes."""
+    return len(sch.get_consumers(block))
+
+
+def same(sch: Schedule, a: Block, b: Block) -> bool:
+    """Whether two references name one block."""
+    return bool(sch.get(a).same_as(sch.get(b)))
+
+
+def is_last_axis(sch: Schedule, block: Block, loop: Loop) -> bool:
+    """Whether ``loop`` alone drives the last axis of what ``block`` writes."""
+    statement = sch.get(block)
+    index = statement.writes[0].region[-1].min
+    axis = next((a for a in statement.iter_vars if a.var.same_as(index)), None)
+    if axis is None:
+        return False
+    realize = _realize(sch, block)
+    value = realize.iter_values[list(statement.iter_vars).index(axis)]
+    return bool(sch.get(loop).loop_var.same_as(value))
+
+
+def split_with_tail(sch: Schedule, loop: Loop, lanes: int) -> tuple[Loop, Loop]:
+    """Split ``loop`` by ``lanes``; where that leaves a rest, give it code of its own.
+
+    Without the hint, every vector would be tested against the bound.
+    """
+    has_rest = extent(sch, loop) % lanes != 0
+    outer, inner = split(sch, loop, [None, lanes])
+    if has_rest:
+        sch.annotate(outer, "pragma_loop_partition_hint", 1)
+    return outer, inner
+
+
+def vectorize_with_tail(sch: Schedule, loop: Loop, lanes: int) -> None:
+    """Vectorise ``loop`` by ``lanes``; see :func:`split_with_tail`."""
+    if extent(sch, loop) < lanes:
+        return
+    _, inner = split_with_tail(sch, loop, lanes)
+    sch.vectorize(inner)
 
 
 def _realize(sch: Schedule, block: Block) -> Any:

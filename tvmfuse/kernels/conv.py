@@ -23,7 +23,7 @@ from typing import Any
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks
-from tvmfuse.kernels.blocks import ROLE, TILE, Block, Choose, Loop, Schedule
+from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.tiling import (
     ConvTile,
     Machine,
@@ -121,7 +121,7 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups:
             axis=[c, kh, kw, ci],
         ),
         name="conv2d",
-        attrs={ROLE: "anchor", TILE: [tile.height, tile.width, tile.blocks]},
+        attrs={FAMILY: "conv", ROLE: "anchor", TILE: [tile.height, tile.width, tile.blocks]},
     )
     return te.compute(
         (x.shape[0], out_blocks, out_h, out_w, block_out), lambda *i: result[i], name="crop"
@@ -146,7 +146,7 @@ def _emit_pointwise(x: Tensor, weight: Tensor, machine: Machine, *, groups: int)
         (batch, out_blocks, rounded, block_out),
         lambda n, o, p, oi: te.sum(at(n, o, p) * weight[o, c, 0, 0, ci, oi], axis=[c, ci]),
         name="conv2d",
-        attrs={ROLE: "anchor", TILE: [1, tile.width, tile.blocks]},
+        attrs={FAMILY: "conv", ROLE: "anchor", TILE: [1, tile.width, tile.blocks]},
     )
     return te.compute(
         (batch, out_blocks, height, width, block_out),

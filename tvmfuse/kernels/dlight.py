@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvmfuse._tvm import tirx, tvm
 from tvmfuse._tvm.imports import import_tensor_intrinsics
+from tvmfuse._tvm.names import with_plain_names
 from tvmfuse.errors import LoweringError
 from tvmfuse.targets import Target
 
@@ -59,10 +60,11 @@ def schedule(mod: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[str
     failed = []
     with target.tvm():
         for var, func in mod.functions_items():
-            if not isinstance(func, tirx.PrimFunc) or _is_scheduled(func):
+            if not isinstance(func, tirx.PrimFunc):
                 continue
+            func = with_plain_names(func)
             try:
-                scheduled[var] = _apply(rules, func)
+                scheduled[var] = func if _is_scheduled(func) else _apply(rules, func)
             except _RULE_FAILURES:
                 failed.append(var.name_hint)
                 scheduled[var] = _apply_plain(plain, func, name=var.name_hint)

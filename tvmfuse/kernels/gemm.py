@@ -19,7 +19,7 @@ import numpy as np
 
 from tvmfuse._tvm import te
 from tvmfuse.kernels import blocks
-from tvmfuse.kernels.blocks import ROLE, TILE, Block, Choose, Loop, Schedule
+from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.tiling import (
     GemmTile,
     Machine,
@@ -62,7 +62,7 @@ def emit_packed(x: Tensor, panels: Tensor, n: int, machine: Machine) -> Tensor:
     Parameters
     ----------
     x : te.Tensor
-        (M, K), float32.
+        (..., M, K), float32.
     panels : te.Tensor
         (N / NR, K, NR) as :func:`pack` makes it.
     n : int
@@ -73,21 +73,20 @@ def emit_packed(x: Tensor, panels: Tensor, n: int, machine: Machine) -> Tensor:
     Returns
     -------
     te.Tensor
-        (M, N).
+        (..., M, N).
     """
-    m, k = (int(d) for d in x.shape)
+    *batch, m, k = (int(d) for d in x.shape)
     columns = int(panels.shape[2])
     rows = rows_for(m, columns, machine)
     axis = te.reduce_axis((0, k), "k")
-    result = te.compute(
-        (round_up(m, rows), int(panels.shape[0]) * columns),
-        lambda i, j: te.sum(
-            x[_clamped(i, m, rows), axis] * panels[j // columns, axis, j % columns], axis
-        ),
-        name="matmul",
-        attrs={ROLE: "anchor", TILE: [rows, columns]},
-    )
-    return te.compute((m, n), lambda i, j: result[i, j], name="crop")
+
+    def product(*index: Any) -> Any:
+        *g, i, j = index
+        left = x[(*g, _clamped(i, m, rows), axis)]
+        return te.sum(left * panels[j // columns, axis, j % columns], axis)
+
+    shape = (*batch, round_up(m, rows), int(panels.shape[0]) * columns)
+    return _cropped(te.compute(shape, product, name="matmul", attrs=_anchor(rows, columns)), m, n)
 
 
 def emit_batched(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool = False) -> Tensor:
@@ -96,9 +95,9 @@ def emit_batched(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool = F
     Parameters
     ----------
     a : te.Tensor
-        (B, M, K), float32.
+        (..., M, K), float32.
     b : te.Tensor
-        (B or 1, K, N), or (B or 1, N, K) where transposed.
+        (..., K, N), or (..., N, K) where transposed. Leading axes broadcast.
     machine : Machine
         The device.
     transposed : bool
@@ -107,35 +106,51 @@ def emit_batched(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool = F
     Returns
     -------
     te.Tensor
-        (B, M, N).
+        (..., M, N).
     """
-    batch, m, k = (int(d) for d in a.shape)
-    n = int(b.shape[1] if transposed else b.shape[2])
+    m, k = (int(d) for d in a.shape[-2:])
+    n = int(b.shape[-2] if transposed else b.shape[-1])
+    batch = _broadcast_shape(a.shape[:-2], b.shape[:-2])
     tile = gemm_tile(m, n, machine)
-    panels = ceil_div(n, tile.columns)
-    shared = int(b.shape[0]) == 1
+    panels, columns = ceil_div(n, tile.columns), tile.columns
 
-    def column(g: Any, p: Any, l: Any, c: Any) -> Any:
-        j = p * tile.columns + c
-        at = te.min(j, n - 1) if panels * tile.columns != n else j
-        index = 0 if shared else g
-        return b[index, at, l] if transposed else b[index, l, at]
+    def column(*index: Any) -> Any:
+        *g, p, l, c = index
+        j = p * columns + c
+        at = j if panels * columns == n else te.min(j, n - 1)
+        matrix = (at, l) if transposed else (l, at)
+        return b[(*_broadcast_index(b.shape[:-2], g), *matrix)]
 
-    packed = te.compute(
-        (batch, panels, k, tile.columns), column, name="pack", attrs={ROLE: "pack"}
-    )
+    attrs = {FAMILY: "gemm", ROLE: "pack"}
+    packed = te.compute((*batch, panels, k, columns), column, name="pack", attrs=attrs)
     axis = te.reduce_axis((0, k), "k")
-    result = te.compute(
-        (batch, round_up(m, tile.rows), panels * tile.columns),
-        lambda g, i, j: te.sum(
-            a[g, _clamped(i, m, tile.rows), axis]
-            * packed[g, j // tile.columns, axis, j % tile.columns],
-            axis,
-        ),
-        name="matmul",
-        attrs={ROLE: "anchor", TILE: [tile.rows, tile.columns]},
-    )
-    return te.compute((batch, m, n), lambda g, i, j: result[g, i, j], name="crop")
+
+    def product(*index: Any) -> Any:
+        *g, i, j = index
+        row = (_clamped(i, m, tile.rows), axis)
+        left = a[(*_broadcast_index(a.shape[:-2], g), *row)]
+        return te.sum(left * packed[(*g, j // columns, axis, j % columns)], axis)
+
+    shape = (*batch, round_up(m, tile.rows), panels * columns)
+    anchor = _anchor(tile.rows, columns)
+    return _cropped(te.compute(shape, product, name="matmul", attrs=anchor), m, n)
+
+
+def _anchor(rows: int, columns: int) -> dict[str, Any]:
+    return {FAMILY: "gemm", ROLE: "anchor", TILE: [rows, columns]}
+
+
+def _cropped(result: Tensor, m: int, n: int) -> Tensor:
+    return te.compute((*result.shape[:-2], m, n), lambda *i: result[i], name="crop")
+
+
+def _broadcast_shape(a: Any, b: Any) -> tuple[int, ...]:
+    return np.broadcast_shapes(tuple(int(d) for d in a), tuple(int(d) for d in b))
+
+
+def _broadcast_index(shape: Any, index: Any) -> tuple[Any, ...]:
+    lead = len(index) - len(shape)
+    return tuple(0 if int(d) == 1 else index[lead + i] for i, d in enumerate(shape))
 
 
 def rows_for(m: int, columns: int, machine: Machine) -> int:

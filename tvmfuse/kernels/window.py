@@ -13,8 +13,9 @@ from typing import Any
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks
-from tvmfuse.kernels.blocks import ROLE, TILE, Choose, Schedule
+from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Choose, Schedule
 from tvmfuse.kernels.conv import Window, padded
+from tvmfuse.kernels.reduction import maximum
 from tvmfuse.kernels.tiling import (
     Machine,
     choose_tasks,
@@ -58,7 +59,7 @@ def emit_max(x: Tensor, window: Window, machine: Machine) -> Tensor:
     """Emit max pooling; shapes as :func:`emit_depthwise`."""
 
     def combine(at: Any, kh: Any, kw: Any, _c: Any, _ci: Any) -> Any:
-        return te.max(at, axis=[kh, kw])
+        return maximum()(at, axis=[kh, kw])
 
     return _emit(x, window, machine, combine, fill=-math.inf)
 
@@ -115,7 +116,7 @@ def _emit(x: Tensor, window: Window, machine: Machine, combine: Any, *, fill: fl
             image[n, c, h * sh + kh * dh, w * sw + kw * dw, i], kh, kw, c, i
         ),
         name="window",
-        attrs={ROLE: "anchor", TILE: [tile]},
+        attrs={FAMILY: "window", ROLE: "anchor", TILE: [tile]},
     )
     return te.compute(
         (x.shape[0], x.shape[1], out_h, out_w, x.shape[4]), lambda *i: result[i], name="crop"

@@ -1,0 +1,276 @@
+"""The one file that knows the order of the stages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvmfuse._tvm import relax, tvm
+from tvmfuse.compiled import Compiled, KernelInfo
+from tvmfuse.cost.roofline import Roofline
+from tvmfuse.frontend import Model
+from tvmfuse.kernels import legalize
+from tvmfuse.kernels.families import Scheduled
+from tvmfuse.passes.canonicalise import canonicalise
+from tvmfuse.passes.collect import collect
+from tvmfuse.passes.layout import layout
+from tvmfuse.passes.lower import Lowered, Origin, lower
+from tvmfuse.passes.parameters import lift_parameters
+from tvmfuse.passes.partition import partition
+from tvmfuse.passes.schedule import Schedules, machine_of, schedule
+from tvmfuse.patterns.registry import Registry, default
+from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan
+from tvmfuse.planner import choose
+from tvmfuse.targets import Target
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a compile may be told.
+
+    Parameters
+    ----------
+    fuse : bool
+        Whether to fuse at all; without, every operator is a kernel of its own.
+    registry : Registry
+        The patterns to look for.
+    cost_model : CostModel, optional
+        Predicts what fusing is worth; the roofline of the target where not given.
+    """
+
+    fuse: bool = True
+    registry: Registry = field(default_factory=default)
+    cost_model: CostModel | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A canonical module and the plan for it."""
+
+    module: Any
+    plan: FusionPlan
+    operators: int
+    graphs: Mapping[str, FunctionGraph] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Scheduled kernels, and what each was made of."""
+
+    module: Any
+    plan: FusionPlan
+    lowered: Lowered
+    schedules: Schedules
+
+
+class _Stages:
+    """Times each stage and tells the user which one runs."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._progress = progress
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        if self._progress is not None:
+            self._progress(name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def plan(
+    mod: Any, target: Target, *, options: Options | None = None, stages: _Stages | None = None
+) -> Planned:
+    """Find what may be fused in a module and choose what to fuse.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Relax operators.
+    target : Target
+        The device.
+    options : Options, optional
+        What to look for and how to judge it.
+
+    Returns
+    -------
+    Planned
+        The module in canonical form, to which the plan refers.
+    """
+    options, stages = options or Options(), stages or _Stages(None)
+    with stages.stage("canonicalise"):
+        mod = canonicalise(mod)
+    with stages.stage("collect"):
+        found = collect(mod, options.registry)
+    with stages.stage("plan"):
+        model = options.cost_model or Roofline(target.peaks)
+        candidates = found.candidates if options.fuse else ()
+        chosen = choose(found.graphs, candidates, model)
+        rejected = (*found.rejections, *chosen.rejections)
+        chosen = FusionPlan(chosen.groups, rejected if options.fuse else ())
+    operators = sum(bool(op) for graph in found.graphs.values() for op in graph.ops)
+    return Planned(mod, chosen, operators, found.graphs)
+
+
+def prepare(
+    mod: Any, target: Target, *, options: Options | None = None, stages: _Stages | None = None
+) -> Prepared:
+    """Plan, fuse, lower and schedule a module: all but code generation.
+
+    Raises
+    ------
+    LoweringError
+        A single operator cannot be lowered; a group that cannot falls back to its parts.
+    """
+    stages = stages or _Stages(None)
+    tvm_target = target.tvm()
+    mod = _dispatched(mod, tvm_target)
+    planned = plan(mod, target, options=options, stages=stages)
+    with stages.stage("partition"):
+        mod = partition(planned.module, planned.plan)
+    is_cpu = target.rules == "cpu"
+    if is_cpu:
+        with stages.stage("layout"):
+            mod = layout(mod, machine_of(target))
+    with stages.stage("lower"):
+        rules = legalize.rules(machine_of(target)) if is_cpu else {}
+        lowered = lower(mod, tvm_target, rules)
+        mod = _lower_views(lowered.module, tvm_target)
+    with stages.stage("schedule"):
+        schedules = schedule(mod, target)
+    rejections = (*planned.plan.rejections, *lowered.rejections)
+    return Prepared(
+        schedules.module, FusionPlan(planned.plan.groups, rejections), lowered, schedules
+    )
+
+
+def build(
+    model: Model,
+    target: Target,
+    *,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> Compiled:
+    """Compile an imported model.
+
+    Parameters
+    ----------
+    model : Model
+        What the frontend made.
+    target : Target
+        The device.
+    options : Options, optional
+        What to fuse.
+    progress : callable, optional
+        Is called with the name of each stage as it begins.
+
+    Returns
+    -------
+    Compiled
+        Its weights lie beside its code.
+    """
+    stages = _Stages(progress)
+    prepared = prepare(model.module, target, options=options, stages=stages)
+    with stages.stage("build"):
+        lifted = lift_parameters(prepared.module)
+        executable = _generate(lifted.module, target.tvm())
+    return Compiled(
+        model_name=model.name,
+        executable=executable,
+        params=lifted.params,
+        signature=model.signature,
+        target=target,
+        plan=prepared.plan,
+        kernels=_kernel_infos(prepared),
+        seconds=stages.seconds,
+    )
+
+
+def pipeline(target: Target | None = None, *, options: Options | None = None) -> Any:
+    """Return the stages as one TVM pass, for ``tvm.compile(mod, relax_pipeline=...)``.
+
+    Parameters
+    ----------
+    target : Target, optional
+        The device; where not given, TVM's current target tells.
+    options : Options, optional
+        What to fuse.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        Relax operators in, kernels and runtime calls out; weights stay constants.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="tvmfuse")
+    def run(mod: Any, _context: Any) -> Any:
+        device = target or _current_target()
+        prepared = prepare(mod, device, options=options)
+        return _finish(prepared.module, device.tvm())
+
+    return run
+
+
+def _current_target() -> Target:
+    from tvmfuse.targets.registry import from_tvm
+
+    current = tvm.target.Target.current(allow_none=True)
+    return from_tvm(current)
+
+
+def _dispatched(mod: Any, target: Any) -> Any:
+    """Let TVM's library passes take sorting and sampling, which are no kernels of ours."""
+    with target:
+        passes = relax.pipeline.library_dispatch_passes(target)
+        return tvm.transform.Sequential(passes)(mod)
+
+
+def _lower_views(mod: Any, target: Any) -> Any:
+    """Lower what stands outside groups; a reshape becomes a view of the same bytes."""
+    passes = [
+        relax.transform.LegalizeOps(),
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    with target:
+        return tvm.transform.Sequential(passes)(mod)
+
+
+def _finish(mod: Any, target: Any) -> Any:
+    """Plan memory and turn the graph into calls of the runtime."""
+    passes = [
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+        *relax.pipeline.finalize_passes(target),
+    ]
+    with target:
+        return tvm.transform.Sequential(passes)(mod)
+
+
+def _generate(mod: Any, target: Any) -> Any:
+    with target:
+        return tvm.compile(_finish(mod, target), target, relax_pipeline=_identity())
+
+
+def _identity() -> Any:
+    return tvm.transform.Sequential([])
+
+
+def _kernel_infos(prepared: Prepared) -> tuple[KernelInfo, ...]:
+    origins = prepared.lowered.origins
+    return tuple(
+        _kernel_info(name, kernel, origins.get(name, Origin("", (), ())))
+        for name, kernel in prepared.schedules.kernels.items()
+    )
+
+
+def _kernel_info(name: str, kernel: Scheduled, origin: Origin) -> KernelInfo:
+    source = {"generic": "generic", "": "none"}.get(kernel.family, "family")
+    return KernelInfo(name, kernel.family, origin.pattern, source, kernel.note)  # type: ignore[arg-type]

@@ -1,0 +1,63 @@
+"""Elementwise chains and whatever only moves elements: one pass over the output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvmfuse.kernels import blocks
+from tvmfuse.kernels.blocks import Block, Choose, Schedule
+from tvmfuse.kernels.tiling import Machine, product
+
+_MIN_PARALLEL_ELEMENTS = 16384  # below this, starting threads costs more than it saves
+
+
+def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
+    """Schedule a kernel without reductions.
+
+    Every output is written in one pass, several ones in the same loops where
+    their shapes agree.
+
+    Raises
+    ------
+    LoweringError
+        An intermediate result has to be kept in memory.
+    """
+    blocks.inline_all(sch)
+    first, *others = blocks.outputs(sch)
+    loops = _flattened(sch, first)
+    if not loops:
+        return
+    *outer, last = loops
+    if blocks.extent(sch, last) >= machine.lanes:
+        rest, lanes = blocks.split_with_tail(sch, last, machine.lanes)
+        outer, vector = [*outer, rest], [lanes]
+    else:
+        outer, vector = [*outer, last], []
+    row = sch.fuse(*outer[:-1]) if len(outer) > 2 else outer[0]
+    for other in others:
+        sch.reverse_compute_at(other, row)
+    total = product(blocks.extents(sch, loops))
+    if total >= choose("parallel_from", (4096, 16384, 65536), default=_MIN_PARALLEL_ELEMENTS):
+        sch.parallel(row)
+    for loop in vector:
+        sch.vectorize(loop)
+
+
+def _flattened(sch: Schedule, block: Block) -> list[Any]:
+    """Return the loops of ``block``, fused to one where it reads where it writes."""
+    loops = sch.get_loops(block)
+    if len(loops) > 1 and len(blocks.outputs(sch)) == 1 and _is_pointwise(sch, block):
+        return [sch.fuse(*loops)]
+    return list(loops)
+
+
+def _is_pointwise(sch: Schedule, block: Block) -> bool:
+    statement = sch.get(block)
+    (write,) = statement.writes
+    wanted = [str(part.min) for part in write.region]
+    shape = [int(d) for d in write.source.ty.shape]
+    return all(
+        [str(part.min) for part in read.region] == wanted
+        and [int(d) for d in read.source.ty.shape] == shape
+        for read in statement.reads
+    )

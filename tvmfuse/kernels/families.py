@@ -1,0 +1,106 @@
+"""Find the family of a kernel, and schedule it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvmfuse._tvm import s_tir, tirx, tvm
+from tvmfuse.errors import LoweringError
+from tvmfuse.kernels import blocks, conv, elementwise, gemm, generic, reduction, window
+from tvmfuse.kernels.blocks import FAMILY, Choose, Schedule, default_choice
+from tvmfuse.kernels.tiling import Machine
+
+Apply = Callable[[Schedule, Machine, Choose], None]
+
+FAMILIES: Mapping[str, Apply] = {
+    "conv": conv.schedule,
+    "window": window.schedule,
+    "gemm": gemm.schedule,
+    "reduction": reduction.schedule,
+    "elementwise": elementwise.schedule,
+    "generic": generic.schedule,
+}
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A kernel with its schedule.
+
+    Parameters
+    ----------
+    function : tirx.PrimFunc
+        The scheduled function.
+    family : str
+        Name of the family that scheduled it; "" where none could.
+    note : str
+        Why the family's own schedule does not fit, or "".
+    """
+
+    function: Any
+    family: str
+    note: str = ""
+
+
+def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -> Scheduled:
+    """Schedule one kernel by its family, else plainly, else leave it as it is.
+
+    Parameters
+    ----------
+    function : tirx.PrimFunc
+        Unscheduled S-TIR.
+    machine : Machine
+        The device.
+    choose : callable
+        Takes each decision.
+
+    Returns
+    -------
+    Scheduled
+        Marked as scheduled, so that no later pass touches it.
+    """
+    family = family_of(function)
+    note = ""
+    for name in dict.fromkeys((family, "generic")):
+        sch = s_tir.Schedule(_as_module(function))
+        try:
+            FAMILIES[name](sch, machine, choose)
+        except (s_tir.ScheduleError, LoweringError) as error:
+            note = note or f"{name}: {_reason(error)}"
+            continue
+        return Scheduled(_finished(function, sch.mod["main"]), name, note)
+    return Scheduled(_finished(function, function), "", note)
+
+
+def family_of(function: Any) -> str:
+    """Return the family that a kernel belongs to, by the blocks in it."""
+    sch = s_tir.Schedule(_as_module(function))
+    found = blocks.children(sch)
+    named = {str(sch.get(block).annotations.get(FAMILY, "")) for block in found} - {""}
+    anchored = sorted(named - {"reduction"})
+    if anchored:
+        return anchored[0]
+    if named:
+        return "reduction"
+    return "generic" if any(blocks.is_reduction(sch, block) for block in found) else "elementwise"
+
+
+def _as_module(function: Any) -> Any:
+    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+
+
+def _finished(original: Any, scheduled: Any) -> Any:
+    """Give a scheduled function the attributes of the original and the mark of a schedule."""
+    result = scheduled.without_attr("global_symbol")
+    for name, value in (original.attrs or {}).items():
+        result = result.with_attr(name, value)
+    return result.with_attr("tirx.is_scheduled", tirx.const(1, "bool"))
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, in one line: TVM prints the whole program with it."""
+    if isinstance(error, LoweringError):
+        return str(error)
+    lines = [line for line in str(error).splitlines() if line.startswith("Error message:")]
+    return (lines[0] if lines else str(error).splitlines()[0]).removeprefix("Error message: ")[:200]

@@ -1,0 +1,254 @@
+"""What Relax operators become on a CPU, where TVM's own choice is slow or wrong.
+
+TVM 0.27 lets LLVM compute ``exp``, ``tanh`` and ``erf`` lane by lane, loses NaN in
+``relu``, ``clip``, ``maximum`` and ``minimum``, takes variances as differences of
+large sums, and multiplies matrices by three plain loops. Each rule here falls
+back to TVM's for element types other than float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import approx, gemm, reduction
+from tvmfuse.kernels.tiling import Machine
+
+Call = Any  # relax.Call
+Builder = Any  # relax.BlockBuilder
+Rule = Callable[[Builder, Call], Any]
+Tensor = Any  # te.Tensor
+
+
+def rules(machine: Machine) -> Mapping[str, Rule]:
+    """Return the rules by operator, as ``relax.transform.LegalizeOps`` takes them."""
+    makers = {
+        **{f"relax.{name}": _unary(f) for name, f in _UNARY.items()},
+        "relax.maximum": _binary(approx.maximum),
+        "relax.minimum": _binary(approx.minimum),
+        "relax.clip": _clip,
+        "relax.nn.leakyrelu": _leaky_relu,
+        "relax.matmul": _matmul(machine),
+        "relax.nn.softmax": _softmax(machine, is_log=False),
+        "relax.nn.log_softmax": _softmax(machine, is_log=True),
+        "relax.nn.layer_norm": _layer_norm(machine),
+        "relax.nn.rms_norm": _rms_norm(machine),
+        "relax.sum": _reduce(machine, lambda: te.sum),
+        "relax.mean": _reduce(machine, lambda: te.sum, is_mean=True),
+        "relax.max": _reduce(machine, reduction.maximum),
+        "relax.min": _reduce(machine, reduction.minimum),
+    }
+    return {name: _guarded(rule) for name, rule in makers.items()}
+
+
+def _guarded(rule: Rule) -> Rule:
+    """Apply ``rule`` to static float32 tensors, and TVM's own rule to all others."""
+
+    def legalize(builder: Builder, call: Call) -> Any:
+        if _is_covered(call):
+            result = rule(builder, call)
+            if result is not None:
+                return result
+        return call.op.get_attr("FLegalize")(builder, call)
+
+    return legalize
+
+
+def _is_covered(call: Call) -> bool:
+    tensors = [arg for arg in call.args if hasattr(arg.ty, "shape") and hasattr(arg.ty, "ndim")]
+    return all(
+        str(t.ty.dtype) == "float32"
+        and t.ty.shape is not None
+        and all(isinstance(d, int | tirx.IntImm) for d in t.ty.shape)
+        for t in [*tensors, call]
+    )
+
+
+def _gelu(x: Any) -> Any:
+    half = tirx.const(0.5, "float32")
+    return x * (half + half * approx.erf(x * tirx.const(math.sqrt(0.5), "float32")))
+
+
+def _gelu_tanh(x: Any) -> Any:
+    half, one = tirx.const(0.5, "float32"), tirx.const(1.0, "float32")
+    cubic = x * (one + tirx.const(0.044715, "float32") * x * x)
+    return half * x * (one + approx.tanh(tirx.const(math.sqrt(2 / math.pi), "float32") * cubic))
+
+
+_UNARY: Mapping[str, Callable[[Any], Any]] = {
+    "exp": approx.exp,
+    "tanh": approx.tanh,
+    "erf": approx.erf,
+    "sigmoid": approx.sigmoid,
+    "nn.relu": approx.relu,
+    "nn.gelu": _gelu,
+    "nn.gelu_tanh": _gelu_tanh,
+    "nn.silu": lambda x: x * approx.sigmoid(x),
+}
+
+
+def _unary(function: Callable[[Any], Any]) -> Rule:
+    def rule(builder: Builder, call: Call) -> Any:
+        def emit(x: Tensor) -> Tensor:
+            return te.compute(x.shape, lambda *i: approx.bind(x[i], function), name=_name(call))
+
+        return builder.call_te(emit, call.args[0], primfunc_name_hint=_name(call))
+
+    return rule
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Rule:
+    def rule(builder: Builder, call: Call) -> Any:
+        def emit(a: Tensor, b: Tensor) -> Tensor:
+            shape = [int(d) for d in call.ty.shape]
+            return te.compute(
+                shape,
+                lambda *i: function(a[_broadcast(a, i)], b[_broadcast(b, i)]),
+                name=_name(call),
+            )
+
+        return builder.call_te(emit, *call.args, primfunc_name_hint=_name(call))
+
+    return rule
+
+
+def _clip(builder: Builder, call: Call) -> Any:
+    low, high = (_number(arg) for arg in call.args[1:3])
+    if low is None or high is None:
+        return None
+
+    def emit(x: Tensor) -> Tensor:
+        return te.compute(x.shape, lambda *i: approx.clip(x[i], low, high), name="clip")
+
+    return builder.call_te(emit, call.args[0], primfunc_name_hint="clip")
+
+
+def _leaky_relu(builder: Builder, call: Call) -> Any:
+    slope = tirx.const(float(call.attrs.alpha), "float32")
+    zero = tirx.const(0, "float32")
+
+    def value(x: Any) -> Any:
+        return tirx.Select(x < zero, x * slope, x)
+
+    return _unary(value)(builder, call)
+
+
+def _matmul(machine: Machine) -> Rule:
+    def rule(builder: Builder, call: Call) -> Any:
+        a, b = call.args
+        if min(len(a.ty.shape), len(b.ty.shape)) < 2 or 0 in [int(d) for d in call.ty.shape]:
+            return None
+        if int(a.ty.shape[-1]) == 0:
+            return None
+        return builder.call_te(
+            lambda x, y: gemm.emit_batched(x, y, machine), a, b, primfunc_name_hint="matmul"
+        )
+
+    return rule
+
+
+def _softmax(machine: Machine, *, is_log: bool) -> Rule:
+    def rule(builder: Builder, call: Call) -> Any:
+        axis = int(call.attrs.axis)
+        return builder.call_te(
+            lambda x: reduction.softmax(x, axis, machine.lanes, is_log=is_log),
+            call.args[0],
+            primfunc_name_hint=_name(call),
+        )
+
+    return rule
+
+
+def _layer_norm(machine: Machine) -> Rule:
+    def rule(builder: Builder, call: Call) -> Any:
+        attrs = call.attrs
+        axes = [int(a) for a in attrs.axes]
+        center, scale = bool(attrs.center), bool(attrs.scale)
+
+        def emit(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+            def affine(normal: Any, i: Any) -> Any:
+                at = tuple(i[a] for a in axes)
+                scaled = normal * gamma[at] if scale else normal
+                return scaled + beta[at] if center else scaled
+
+            return reduction.normalize(
+                x, axes, machine.lanes, epsilon=float(attrs.epsilon), affine=affine
+            )
+
+        return builder.call_te(emit, *call.args, primfunc_name_hint="layer_norm")
+
+    return rule
+
+
+def _rms_norm(machine: Machine) -> Rule:
+    def rule(builder: Builder, call: Call) -> Any:
+        axes = [int(a) for a in call.attrs.axes]
+
+        def emit(x: Tensor, gamma: Tensor) -> Tensor:
+            return reduction.normalize(
+                x,
+                axes,
+                machine.lanes,
+                epsilon=float(call.attrs.epsilon),
+                centered=False,
+                affine=lambda normal, i: normal * gamma[tuple(i[a] for a in axes)],
+            )
+
+        return builder.call_te(emit, *call.args[:2], primfunc_name_hint="rms_norm")
+
+    return rule
+
+
+def _reduce(
+    machine: Machine, combine: Callable[[], reduction.Combine], *, is_mean: bool = False
+) -> Rule:
+    def rule(builder: Builder, call: Call) -> Any:
+        shape = tuple(int(d) for d in call.args[0].ty.shape)
+        given = call.attrs.axis
+        axes = tuple(range(len(shape))) if given is None else [int(a) for a in given]
+        axes = tuple(sorted(a % len(shape) for a in axes)) if shape else ()
+        if not axes or 0 in shape:
+            return None
+        rows, keep = reduction.Rows(shape, axes), bool(call.attrs.keepdims)
+        scale = tirx.const(1.0 / rows.length if is_mean else 1.0, "float32")
+
+        def emit(x: Tensor) -> Tensor:
+            total = reduction.reduce(
+                lambda *i: x[i], rows, combine(), machine.lanes, name=_name(call)
+            )
+            return _finish(total, rows, scale=scale if is_mean else None, keep=keep)
+
+        return builder.call_te(emit, call.args[0], primfunc_name_hint=_name(call))
+
+    return rule
+
+
+def _finish(total: Tensor, rows: reduction.Rows, *, scale: Any, keep: bool) -> Tensor:
+    """Scale a statistic, and drop its ones where they are not kept."""
+    if keep and scale is None:
+        return total
+    shape = [d for i, d in enumerate(rows.kept) if keep or i not in rows.axes]
+
+    def value(*index: Any) -> Any:
+        rest = iter(index)
+        at = index if keep else [0 if i in rows.axes else next(rest) for i in range(len(rows.kept))]
+        return total[tuple(at)] if scale is None else total[tuple(at)] * scale
+
+    return te.compute(shape, value, name="result")
+
+
+def _broadcast(x: Tensor, index: Any) -> tuple[Any, ...]:
+    lead = len(index) - len(x.shape)
+    return tuple(0 if int(d) == 1 else index[lead + i] for i, d in enumerate(x.shape))
+
+
+def _number(expr: Any) -> float | None:
+    value = getattr(expr, "value", expr)
+    value = getattr(value, "value", value)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _name(call: Call) -> str:
+    return str(call.op.name).rpartition(".")[2]

@@ -1,0 +1,141 @@
+"""The ways in which a tensor may lie in memory.
+
+A form maps the shape of the plain tensor to the shape it has in that form, and
+rearranges a constant. Activations take only :class:`Plain`, :class:`Blocked` and
+:class:`Trailing`; the others are for weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvmfuse.kernels.gemm import pack
+from tvmfuse.kernels.tiling import ceil_div, round_up
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """As the model has it."""
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return the shape in this form of a plain tensor of ``shape``."""
+        return shape
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """Return ``array`` in this form, contiguous."""
+        return array
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Channels in blocks: (n, c, h, w) becomes (n, c / block, h, w, block).
+
+    A last block that is not full holds zeros when it is made, and finite values
+    that nothing reads after that. A lower rank is filled with leading ones.
+    """
+
+    block: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        n, c, h, w = rank4(shape)
+        return (n, ceil_div(c, self.block), h, w, self.block)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        n, c, h, w = rank4(array.shape)
+        full = np.zeros((n, round_up(c, self.block), h, w), array.dtype)
+        full[:, :c] = array.reshape(n, c, h, w)
+        parts = full.reshape(n, -1, self.block, h, w)
+        return np.ascontiguousarray(parts.transpose(0, 1, 3, 4, 2))
+
+
+@dataclass(frozen=True)
+class Trailing:
+    """Blocks of one channel: (n, c, h, w) becomes (n, c, h, w, 1), the same bytes."""
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        return (*rank4(shape), 1)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return array.reshape(self.shape(array.shape))
+
+
+@dataclass(frozen=True)
+class ConvWeight:
+    """(out, in, kh, kw) becomes (out / b, in / a, kh, kw, a, b), filled with zeros."""
+
+    block_in: int
+    block_out: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        o, i, kh, kw = shape
+        return (
+            ceil_div(o, self.block_out),
+            ceil_div(i, self.block_in),
+            kh,
+            kw,
+            self.block_in,
+            self.block_out,
+        )
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        o, i, kh, kw = array.shape
+        full = np.zeros((round_up(o, self.block_out), round_up(i, self.block_in), kh, kw), "f4")
+        full[:o, :i] = array
+        parts = full.reshape(
+            -1, self.block_out, full.shape[1] // self.block_in, self.block_in, kh, kw
+        )
+        return np.ascontiguousarray(parts.transpose(0, 2, 4, 5, 3, 1))
+
+
+@dataclass(frozen=True)
+class DepthwiseWeight:
+    """(channels, 1, kh, kw) becomes (channels / block, kh, kw, block), filled with zeros."""
+
+    block: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        c, _, kh, kw = shape
+        return (ceil_div(c, self.block), kh, kw, self.block)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        c, _, kh, kw = array.shape
+        full = np.zeros((round_up(c, self.block), kh, kw), array.dtype)
+        full[:c] = array[:, 0]
+        return np.ascontiguousarray(full.reshape(-1, self.block, kh, kw).transpose(0, 2, 3, 1))
+
+
+@dataclass(frozen=True)
+class Panels:
+    """(..., k, n) with leading ones becomes (n / columns, k, columns): see :func:`gemm.pack`."""
+
+    columns: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        return (ceil_div(shape[-1], self.columns), shape[-2], self.columns)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return pack(array.reshape(array.shape[-2:]), self.columns)
+
+
+Form = Plain | Blocked | Trailing | ConvWeight | DepthwiseWeight | Panels
+
+PLAIN = Plain()
+
+
+def rank4(shape: Shape) -> Shape:
+    """Return ``shape`` with leading ones up to rank 4."""
+    return (1,) * (4 - len(shape)) + tuple(shape)

@@ -1,0 +1,254 @@
+"""Give every tensor of a graph its form, in one walk from inputs to outputs.
+
+As in ONNX Runtime's NCHWc transformer, blocking spreads forward: a convolution
+asks for blocks and makes blocks, and what follows it works on blocks for as long
+as it can. A tensor is converted only where somebody needs it in another form, at
+most once per form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvmfuse._tvm import relax, te, tvm
+from tvmfuse.kernels.tiling import Machine
+from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form, Trailing, rank4
+from tvmfuse.passes.layout.rewrite import (
+    NotRewritable,
+    Rewriter,
+    Rewritten,
+    operator,
+    shape_of,
+)
+from tvmfuse.passes.layout.rules import ANCHORS, RULES
+
+Var = Any  # relax.Var
+Expr = Any  # relax.Expr
+
+
+def layout(mod: Any, machine: Machine) -> Any:
+    """Rewrite the groups of a partitioned module to blocked channels and packed weights.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A module whose operators all stand in groups.
+    machine : Machine
+        The device.
+
+    Returns
+    -------
+    tvm.IRModule
+        The same computation; inputs and outputs keep their plain form.
+    """
+    walk = _Walk(mod, machine)
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function) and "Primitive" not in (function.attrs or {}):
+            walk.function(var, function)
+    return walk.module()
+
+
+class _Walk:
+    def __init__(self, mod: Any, machine: Machine) -> None:
+        self._mod = mod
+        self._machine = machine
+        self._functions: dict[Any, Any] = dict(mod.functions.items())
+        self._names = {str(var.name_hint) for var in self._functions}
+        self._constants: dict[tuple[Any, Form], Any] = {}
+        self._forms: dict[Var, dict[Form, Var]] = {}
+        self._tuples: dict[Var, tuple[Form, ...]] = {}
+        self._bindings: list[Any] = []
+
+    def module(self) -> Any:
+        mod = tvm.IRModule(self._functions, attrs=self._mod.attrs)
+        mod = relax.transform.Normalize()(mod)
+        mod = relax.transform.DeadCodeElimination()(mod)
+        relax.analysis.well_formed(mod)
+        return mod
+
+    def function(self, var: Any, function: Any) -> None:
+        """Rewrite one function."""
+        if not isinstance(function.body, relax.SeqExpr):
+            return
+        blocks = [self._block(block) for block in function.body.blocks]
+        body = relax.SeqExpr(blocks, function.body.body)
+        self._functions[var] = relax.Function(
+            function.params, body, function.ret_ty, function.is_pure, function.attrs, function.span
+        )
+
+    def _block(self, block: Any) -> Any:
+        if not isinstance(block, relax.DataflowBlock):
+            return block
+        self._bindings = []
+        for binding in block.bindings:
+            self._binding(binding)
+        for binding in block.bindings:
+            if not isinstance(binding.var, relax.DataflowVar):
+                self._require(binding.var, PLAIN)
+        return relax.DataflowBlock(self._bindings)
+
+    def _binding(self, binding: Any) -> None:
+        var, value = binding.var, binding.value
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._tuples:
+            form = self._tuples[value.tuple_value][int(value.index)]
+            self._bind(var, self._normal(value), form)
+            return
+        rewritten = self._rewritten(value)
+        if rewritten is None:
+            for used in relax.analysis.free_vars(value):
+                self._require(used, PLAIN)
+            self._bindings.append(binding)
+            return
+        self._call(var, value, rewritten)
+
+    def _rewritten(self, value: Expr) -> Rewritten | None:
+        """Return the group that ``value`` calls in new forms, where that serves."""
+        if not (isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)):
+            return None
+        function = self._functions[value.op]
+        if not isinstance(function, relax.Function) or "Primitive" not in (function.attrs or {}):
+            return None
+        names = {operator(binding.value) for binding in function.body.blocks[0].bindings}
+        if not (names & ANCHORS or any(self._is_blocked(arg) for arg in value.args)):
+            return None
+        constants = frozenset(
+            i for i, arg in enumerate(value.args) if isinstance(arg, tvm.ir.GenericConst)
+        )
+        try:
+            return Rewriter(function, constants, self._machine, self._new_name).run(RULES)
+        except NotRewritable:
+            return None
+
+    def _call(self, var: Var, value: Expr, rewritten: Rewritten) -> None:
+        self._functions.update(rewritten.kernels)
+        name = self._new_name(str(value.op.name_hint))
+        group = self._add(name, rewritten.function)
+        args = [self._argument(value.args[i], form) for i, form in rewritten.args]
+        call = self._normal(relax.Call(group, args))
+        if len(rewritten.forms) == 1:
+            self._bind(var, call, rewritten.forms[0])
+            return
+        results = relax.DataflowVar(name, call.ty)
+        self._bindings.append(relax.VarBinding(results, call))
+        # Later tuple accesses read the new tuple through the old variable's entry.
+        self._forms[var] = {PLAIN: results}
+        self._tuples[var] = rewritten.forms
+
+    def _bind(self, var: Var, expr: Expr, form: Form) -> None:
+        """Bind the result that ``var`` names; it keeps its variable where it is plain."""
+        if isinstance(expr, relax.TupleGetItem) and expr.tuple_value in self._forms:
+            renamed = self._forms[expr.tuple_value][PLAIN]
+            expr = self._normal(relax.TupleGetItem(renamed, expr.index))
+        if form == PLAIN:
+            self._bindings.append(relax.VarBinding(var, expr))
+            return
+        fresh = relax.DataflowVar(str(var.name), expr.ty)
+        self._bindings.append(relax.VarBinding(fresh, expr))
+        self._forms[var] = {form: fresh}
+
+    def _argument(self, arg: Expr, form: Form) -> Expr:
+        if not isinstance(arg, tvm.ir.GenericConst):
+            return self._require(arg, form)
+        if form == PLAIN:
+            return arg
+        key = (arg, form)
+        if key not in self._constants:
+            self._constants[key] = relax.const(form.arrange(arg.value.numpy()))
+        return self._constants[key]
+
+    def _require(self, var: Var, form: Form) -> Var:
+        """Return the variable that holds ``var`` in ``form``, converting where needed."""
+        known = self._forms.setdefault(var, {PLAIN: var})
+        if form in known:
+            return known[form]
+        if form == PLAIN:
+            (source, found) = next((v, f) for f, v in known.items() if isinstance(f, Blocked))
+            expr = self._convert(source, shape_of(var), found, to_plain=True)
+            self._bindings.append(relax.VarBinding(var, expr))
+            known[PLAIN] = var
+            return var
+        plain = self._require(var, PLAIN)
+        if isinstance(form, Trailing):
+            expr = self._normal(relax.op.reshape(plain, form.shape(shape_of(var))))
+        else:
+            expr = self._convert(plain, shape_of(var), form, to_plain=False)
+        fresh = relax.DataflowVar(str(var.name), expr.ty)
+        self._bindings.append(relax.VarBinding(fresh, expr))
+        known[form] = fresh
+        return fresh
+
+    def _convert(self, source: Var, shape: tuple[int, ...], form: Form, *, to_plain: bool) -> Expr:
+        """Return a call that copies a tensor of plain ``shape`` between two forms."""
+        assert isinstance(form, Blocked)
+        emit = _unblock(shape) if to_plain else _block(shape, form)
+        prim, args, out_ty = relax.utils.gen_call_tir_inputs(emit, source)
+        prim = prim.without_attr("global_symbol")
+        kernel = relax.BlockBuilder().add_func(prim, self._new_name("layout"))
+        self._functions[kernel] = prim
+        param = relax.Var("x", source.ty)
+        call = self._normal(relax.call_tir(kernel, relax.Tuple([param]), out_ty))
+        result = relax.Var("y", call.ty)
+        body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(result, call)])], result)
+        group = relax.Function([param], body, result.ty, is_pure=True, attrs=_layout_attrs())
+        name = self._new_name("from_blocked" if to_plain else "to_blocked")
+        return self._normal(relax.Call(self._add(name, group), [source]))
+
+    def _is_blocked(self, arg: Expr) -> bool:
+        forms: Mapping[Form, Var] = self._forms.get(arg, {}) if isinstance(arg, relax.Var) else {}
+        return any(isinstance(form, Blocked) for form in forms)
+
+    def _add(self, name: str, function: Any) -> Any:
+        var = tvm.ir.GlobalVar(name)
+        relax.expr._update_type(var, function.ty)
+        self._functions[var] = function
+        return var
+
+    def _normal(self, expr: Expr) -> Expr:
+        return relax.BlockBuilder().normalize(expr)
+
+    def _new_name(self, wanted: str) -> str:
+        name, suffix = wanted, 1
+        while name in self._names:
+            name, suffix = f"{wanted}_{suffix}", suffix + 1
+        self._names.add(name)
+        return name
+
+
+def _layout_attrs() -> Any:
+    attrs = {"Primitive": 1, "tvmfuse.pattern": "layout", "tvmfuse.family": "injective"}
+    return tvm.ir.make_node("ir.DictAttrs", **attrs)
+
+
+def _block(shape: tuple[int, ...], form: Blocked) -> Any:
+    """Return an emitter that copies a plain tensor into blocks."""
+    channels, block = rank4(shape)[1], form.block
+    lead = 4 - len(shape)
+
+    def emit(x: Any) -> Any:
+        def value(n: Any, c: Any, h: Any, w: Any, i: Any) -> Any:
+            channel = c * block + i
+            read = x[(n, channel, h, w)[lead:]]
+            if channels % block == 0:
+                return read
+            return te.if_then_else(channel < channels, read, tvm.tirx.const(0, x.dtype))
+
+        return te.compute(form.shape(shape), value, name="to_blocked")
+
+    return emit
+
+
+def _unblock(shape: tuple[int, ...]) -> Any:
+    """Return an emitter that copies blocks into a plain tensor."""
+    lead = 4 - len(shape)
+
+    def emit(x: Any) -> Any:
+        block = int(x.shape[4])
+
+        def value(*axes: Any) -> Any:
+            n, c, h, w = (0,) * lead + axes
+            return x[n, c // block, h, w, c % block]
+
+        return te.compute(shape, value, name="from_blocked")
+
+    return emit

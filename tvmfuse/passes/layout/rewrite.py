@@ -1,0 +1,181 @@
+"""Rewrite one group so that its operators work on tensors in other forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvmfuse._tvm import relax, tvm
+from tvmfuse.kernels.tiling import Machine
+from tvmfuse.passes.layout.forms import PLAIN, Form
+
+Expr = Any  # relax.Expr
+Var = Any  # relax.Var
+
+
+class NotRewritable(Exception):
+    """A group, or an operator in it, has no form but the plain one here."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A group in new forms.
+
+    Parameters
+    ----------
+    function : relax.Function
+        Its new body.
+    kernels : Mapping
+        Functions that the body calls, by their global variable.
+    args : tuple
+        For every new parameter: the position of the old one, and the form it wants.
+    forms : tuple of Form
+        Form of every result.
+    """
+
+    function: Any
+    kernels: Mapping[Any, Any]
+    args: tuple[tuple[int, Form], ...]
+    forms: tuple[Form, ...]
+
+
+Rule = Callable[["Rewriter", Any, Var], tuple[Expr, Form]]
+
+
+@dataclass
+class Rewriter:
+    """Walks a group, and hands each operator to its rule.
+
+    Parameters
+    ----------
+    function : relax.Function
+        The group as :mod:`partition` made it.
+    constants : frozenset of int
+        Positions of the parameters whose argument is a constant.
+    machine : Machine
+        The device.
+    new_name : callable
+        Makes an unused function name.
+    """
+
+    function: Any
+    constants: frozenset[int]
+    machine: Machine
+    new_name: Callable[[str], str]
+    _params: dict[tuple[int, Form], Var] = field(default_factory=dict)
+    _values: dict[Var, tuple[Var, Form]] = field(default_factory=dict)
+    _bindings: list[Any] = field(default_factory=list)
+    _kernels: dict[Any, Any] = field(default_factory=dict)
+
+    def run(self, rules: Mapping[str, Rule]) -> Rewritten:
+        """Rewrite the group.
+
+        Raises
+        ------
+        NotRewritable
+            An operator has no rule, or its rule refused.
+        """
+        body = self.function.body
+        results = list(body.body.fields) if isinstance(body.body, relax.Tuple) else [body.body]
+        for binding in body.blocks[0].bindings:
+            call = binding.value
+            name = operator(call)
+            if name not in rules:
+                raise NotRewritable(f"{name or 'a value'} has no other form")
+            expr, form = rules[name](self, call, binding.var)
+            kind = type(binding.var)
+            self._values[binding.var] = (self.emit(expr, str(binding.var.name), kind=kind), form)
+        if not all(result in self._values for result in results):
+            raise NotRewritable("a result is not computed here")
+        outputs = [self._values[result] for result in results]
+        value = outputs[0][0] if len(outputs) == 1 else relax.Tuple([var for var, _ in outputs])
+        value = relax.BlockBuilder().normalize(value)
+        function = relax.Function(
+            list(self._params.values()),
+            relax.SeqExpr([relax.DataflowBlock(self._bindings)], value),
+            value.ty,
+            is_pure=True,
+            attrs=self.function.attrs,
+        )
+        return Rewritten(
+            relax.utils.copy_with_new_vars(function),
+            self._kernels,
+            tuple(self._params),
+            tuple(form for _, form in outputs),
+        )
+
+    def take(self, value: Expr, form: Form) -> Expr:
+        """Return ``value`` in ``form``: an argument is asked for in it, a result must be in it."""
+        if value in self._values:
+            var, found = self._values[value]
+            if found != form:
+                raise NotRewritable(f"a value in form {found} is needed in form {form}")
+            return var
+        position = self._position(value)
+        key = (position, form)
+        if key not in self._params:
+            shape = form.shape(shape_of(value))
+            self._params[key] = relax.Var(
+                str(value.name), relax.TensorType(shape, str(value.ty.dtype))
+            )
+        return self._params[key]
+
+    def is_constant(self, value: Expr) -> bool:
+        """Whether the value is known when compiling."""
+        return value not in self._values and self._position(value) in self.constants
+
+    def form_of(self, value: Expr) -> Form | None:
+        """Return the form of a result of this group, or None for an argument."""
+        return self._values[value][1] if value in self._values else None
+
+    def emit(self, expr: Expr, name: str, *, kind: Any = None) -> Var:
+        """Bind ``expr`` to a new variable of ``kind``, by default one seen only inside."""
+        expr = relax.BlockBuilder().normalize(expr)
+        var = (kind or relax.DataflowVar)(name, expr.ty)
+        self._bindings.append(relax.VarBinding(var, expr))
+        return var
+
+    def kernel(self, emit: Callable[..., Any], *args: Expr, name: str) -> Expr:
+        """Return a call of the kernel that ``emit`` makes of TE tensors."""
+        prim, args_tuple, out_ty = relax.utils.gen_call_tir_inputs(emit, *args)
+        prim = prim.without_attr("global_symbol")
+        var = relax.BlockBuilder().add_func(prim, self.new_name(name))  # typed, as call_tir asks
+        self._kernels[var] = prim
+        return relax.call_tir(var, args_tuple, out_ty)
+
+    def _position(self, value: Expr) -> int:
+        for i, param in enumerate(self.function.params):
+            if param.same_as(value):
+                return i
+        raise NotRewritable("an operand is neither an argument nor a result of the group")
+
+
+def operator(value: Any) -> str:
+    """Return the name of the Relax operator that ``value`` calls, or ""."""
+    is_call = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
+    return str(value.op.name) if is_call else ""
+
+
+def shape_of(value: Expr) -> tuple[int, ...]:
+    """Return the static shape of a tensor.
+
+    Raises
+    ------
+    NotRewritable
+        It is no tensor, or its shape is symbolic.
+    """
+    shape = getattr(value.ty, "shape", None)
+    if shape is None or not all(isinstance(d, int | tvm.tirx.IntImm) for d in shape):
+        raise NotRewritable("a static shape is required")
+    return tuple(int(d) for d in shape)
+
+
+def dtypes(values: Sequence[Expr]) -> set[str]:
+    """Return the element types of some tensors."""
+    return {str(value.ty.dtype) for value in values}
+
+
+def plain_only(forms: Sequence[Form]) -> bool:
+    """Whether every form is the plain one."""
+    return all(form == PLAIN for form in forms)

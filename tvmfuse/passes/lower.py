@@ -1,0 +1,198 @@
+"""Turn each group of operators into one S-TIR function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvmfuse._tvm import relax, tvm, tvm_ffi
+from tvmfuse.errors import LoweringError
+from tvmfuse.passes.partition import inline_group
+from tvmfuse.plan import Rejection
+
+Rules = Mapping[str, Any]  # operator -> legalisation, see kernels/legalize.py
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a kernel was made of."""
+
+    pattern: str
+    operators: tuple[str, ...]
+    bindings: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A module whose groups are kernels.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        Calls kernels where it called groups.
+    origins : Mapping of str to Origin
+        For every kernel, by name, the group that it was first made of.
+    rejections : tuple of Rejection
+        Groups that were dissolved into their operators, and why.
+    """
+
+    module: Any
+    origins: Mapping[str, Origin]
+    rejections: tuple[Rejection, ...]
+
+
+def lower(mod: Any, target: Any, rules: Rules) -> Lowered:
+    """Lower every group of a partitioned module; equal groups share one kernel.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        A partitioned module.
+    target : tvm.target.Target
+        The device.
+    rules : Mapping
+        Legalisation by operator that goes before TVM's own.
+
+    Returns
+    -------
+    Lowered
+        A group that cannot be lowered is dissolved, and its operators lowered one by one.
+
+    Raises
+    ------
+    LoweringError
+        A single operator cannot be lowered.
+    """
+    rejections: list[Rejection] = []
+    while True:
+        kernels = _Kernels(mod, target, rules)
+        try:
+            return kernels.lower(tuple(rejections))
+        except _Failed as failed:
+            group = mod[failed.group]
+            bindings = tuple(int(i) for i in group.attrs.get("tvmfuse.bindings", ()))
+            pattern = str(group.attrs["tvmfuse.pattern"])
+            if len(group.body.blocks[0].bindings) == 1:
+                name = kernels.origin(group).operators
+                raise LoweringError(
+                    f"operator {', '.join(name)} cannot be lowered for {target.kind.name}: "
+                    f"{failed.reason}"
+                ) from failed
+            rejections.append(Rejection(pattern, "main", bindings, "lower", failed.reason))
+            mod = inline_group(mod, failed.group)
+
+
+class _Failed(Exception):
+    def __init__(self, group: str, reason: str) -> None:
+        super().__init__(reason)
+        self.group, self.reason = group, reason
+
+
+class _Kernels:
+    """Lowers the groups of one module, each distinct one once."""
+
+    def __init__(self, mod: Any, target: Any, rules: Rules) -> None:
+        self._mod = mod
+        self._target = target
+        self._pipeline = tvm.transform.Sequential(
+            [relax.transform.LegalizeOps(dict(rules)), relax.transform.FuseTIR()]
+        )
+        self._seen: dict[int, list[tuple[Any, Any]]] = {}
+        self._origins: dict[str, Origin] = {}
+        self._functions: dict[Any, Any] = {}
+
+    def lower(self, rejections: tuple[Rejection, ...]) -> Lowered:
+        kernels = {}
+        for var, function in self._mod.functions.items():
+            if _is_group(function):
+                kernels[var] = self._kernel(var, function)
+            elif isinstance(function, relax.Function):
+                self._functions[var] = function
+        mod = tvm.IRModule(self._functions, attrs=self._mod.attrs)
+        for var, function in list(self._mod.functions.items()):
+            if isinstance(function, relax.Function) and not _is_group(function):
+                mod.update_func(var, _Calls(mod, kernels).visit_expr(function))
+            elif not _is_group(function):
+                mod[var] = function
+        mod = relax.transform.DeadCodeElimination()(relax.transform.Normalize()(mod))
+        relax.analysis.well_formed(mod)
+        return Lowered(mod, self._origins, rejections)
+
+    def _kernel(self, var: Any, group: Any) -> Any:
+        """Return the global variable of the kernel of ``group``."""
+        plain = group.without_attr("tvmfuse.bindings")
+        known = self._seen.setdefault(tvm_ffi.structural_hash(plain), [])
+        for other, kernel in known:
+            if tvm_ffi.structural_equal(other, plain):
+                return kernel
+        prim = self._lowered(var, group)
+        kernel = relax.BlockBuilder().add_func(prim, f"{var.name_hint}_kernel")
+        self._functions[kernel] = prim
+        self._origins[str(kernel.name_hint)] = self.origin(group)
+        known.append((plain, kernel))
+        return kernel
+
+    def _lowered(self, var: Any, group: Any) -> Any:
+        name = str(var.name_hint)
+        try:
+            with self._target:
+                mod = self._pipeline(_alone(self._mod, var, group))
+        except (tvm.error.TVMError, ValueError, TypeError, AttributeError) as error:
+            raise _Failed(name, _one_line(error)) from error
+        (call,) = [b.value for b in mod["main"].body.blocks[0].bindings]
+        if not isinstance(call, relax.Call) or str(call.op.name) != "relax.call_tir":
+            raise _Failed(name, "an operator in it has no lowering")
+        return mod[call.args[0]].without_attr("global_symbol")
+
+    def origin(self, group: Any) -> Origin:
+        """Describe what a group is made of."""
+        return Origin(
+            str(group.attrs["tvmfuse.pattern"]),
+            tuple(str(getattr(b.value.op, "name", "")) for b in group.body.blocks[0].bindings),
+            tuple(int(i) for i in group.attrs.get("tvmfuse.bindings", ())),
+        )
+
+
+@relax.expr_functor.mutator
+class _Calls(relax.PyExprMutator):  # type: ignore[misc]
+    """Replaces calls of groups by calls of their kernels."""
+
+    def __init__(self, mod: Any, kernels: Mapping[Any, Any]) -> None:
+        super().__init__(mod)
+        self._kernels = kernels
+
+    def visit_call_(self, call: Any) -> Any:
+        call = self.visit_expr_post_order(call)
+        kernel = self._kernels.get(call.op) if isinstance(call.op, tvm.ir.GlobalVar) else None
+        if kernel is None:
+            return call
+        fields: list[Any] = []
+        for arg in call.args:  # a kernel takes symbolic sizes as scalars
+            fields += arg.values if isinstance(arg, relax.ShapeExpr) else [arg]
+        out = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else call.ty
+        return relax.call_tir(kernel, relax.Tuple(fields), out)
+
+
+def _alone(mod: Any, var: Any, group: Any) -> Any:
+    """Return a module that holds one group, the kernels it calls, and a call of it."""
+    functions = {var: group}
+    for binding in group.body.blocks[0].bindings:
+        args = getattr(binding.value, "args", [])
+        functions.update({a: mod[a] for a in args if isinstance(a, tvm.ir.GlobalVar)})
+    params = [relax.Var(str(param.name), param.ty) for param in group.params]
+    call = relax.BlockBuilder().normalize(relax.Call(var, params))
+    result = relax.Var("result", call.ty)
+    body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(result, call)])], result)
+    main = relax.Function(params, body, call.ty, is_pure=True)
+    functions[tvm.ir.GlobalVar("main")] = main.with_attr("global_symbol", "main")
+    return relax.transform.Normalize()(tvm.IRModule(functions))
+
+
+def _is_group(function: Any) -> bool:
+    return isinstance(function, relax.Function) and "Primitive" in (function.attrs or {})
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:200]
