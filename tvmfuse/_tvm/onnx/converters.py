@@ -1,0 +1,58 @@
+"""The converters that TVM 0.27's ONNX importer lacks or gets wrong, by operator."""
+
+from __future__ import annotations
+
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from tvmfuse._tvm.onnx import (
+    arithmetic,
+    elementwise,
+    indexing,
+    normalization,
+    quantized,
+    recurrent,
+)
+
+CONVERTERS = {
+    "Clip": elementwise.convert_clip,
+    "ConvInteger": quantized.convert_conv_integer,
+    "Equal": arithmetic.convert_equal,
+    "GRU": recurrent.convert_gru,
+    "Gather": indexing.convert_gather,
+    "GatherElements": indexing.convert_gather_elements,
+    "LSTM": recurrent.convert_lstm,
+    "LayerNormalization": normalization.convert_layer_normalization,
+    "Pad": elementwise.convert_pad,
+    "Pow": arithmetic.convert_pow,
+    "QLinearConv": quantized.convert_qlinear_conv,
+    "QLinearMatMul": quantized.convert_qlinear_matmul,
+    "RNN": recurrent.convert_rnn,
+    "ReduceMean": arithmetic.convert_reduce_mean,
+    "com.microsoft.DynamicQuantizeLSTM": recurrent.convert_dynamic_quantize_lstm,
+}
+
+# TVM keeps these operators of com.microsoft under their bare names, and takes
+# any operator of any domain for the one that it knows by that name.
+_MICROSOFT = frozenset(
+    {
+        "Attention",
+        "BiasGelu",
+        "EmbedLayerNormalization",
+        "FastGelu",
+        "MatMulInteger16",
+        "SkipLayerNormalization",
+    }
+)
+
+
+def qualified(domain: str, op: str) -> str:
+    """Return an operator's name, with its domain unless that is ONNX's own."""
+    return op if domain in ("", "ai.onnx") else f"{domain}.{op}"
+
+
+def supported_operators() -> frozenset[str]:
+    """Return every operator that can be imported, by qualified name."""
+    names = {"Constant", *CONVERTERS}
+    for name in onnx_frontend._get_convert_map():
+        names.add(qualified("com.microsoft", name) if name in _MICROSOFT else name)
+    return frozenset(names)

@@ -1,0 +1,194 @@
+"""TVM's ONNX importer, with our converters, names and errors.
+
+TVM 0.27 prints on failure and forgets which node failed, makes extents of 0
+symbolic, names values ``lv17`` and lets a converter return another shape or
+element type than ONNX prescribes. That is put right by overriding steps of its
+importer class; TVM itself is not changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import onnx
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm.onnx.converters import CONVERTERS, qualified
+from tvmfuse._tvm.onnx.node import Node, dtype_of, extents, is_tensor
+from tvmfuse._tvm.onnx.weights import lift_weights
+from tvmfuse.errors import ModelError
+
+# What TVM's converters and type inference raise on a node that they cannot take.
+_FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def import_graph(graph: onnx.GraphProto, *, opset: int, name: str, keep_params: bool) -> Any:
+    """Convert a checked and simplified graph into a Relax module.
+
+    Parameters
+    ----------
+    graph : onnx.GraphProto
+        Its inputs have known shapes and no default values, its operators are
+        all supported, and it holds no control flow.
+    opset : int
+        Version of ONNX's own operators.
+    name : str
+        What the model is called in messages.
+    keep_params : bool
+        Whether weights become parameters that follow the inputs.
+
+    Returns
+    -------
+    IRModule
+        With one function, ``main``. Its parameters are the inputs in order; a
+        variable is named after the ONNX value that it holds.
+
+    Raises
+    ------
+    ModelError
+        A node cannot be converted; the message names it.
+    """
+    importer = _Importer(graph)
+    # The base class reports a failing converter by print().
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            module = importer.from_onnx(graph, opset)
+        except _FAILURES as error:
+            importer.close()
+            reason = f"{importer.place()} cannot be imported: {_reason(error)}"
+            raise ModelError(f"{name}: {reason}") from error
+    if keep_params:
+        named = {identifier(key): value for key, value in importer.weights.items()}
+        module = lift_weights(module, named)
+    return module
+
+
+class _Importer(onnx_frontend.ONNXGraphImporter):
+    """The base class with the steps replaced that go wrong."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        super().__init__(shape_dict={}, dtype_dict={}, sanitize=False)
+        self.weights: dict[str, relax.Expr] = {}
+        self._current: onnx.NodeProto | None = None
+        self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
+
+    def place(self) -> str:
+        """Say which node is being converted."""
+        node = self._current
+        if node is None:
+            return "the graph"
+        label = node.name or next(iter(node.output), "")
+        return f"node {label!r} ({qualified(node.domain, node.op_type)})"
+
+    def close(self) -> None:
+        """End the block that a failure leaves open, or TVM complains on stderr."""
+        if self._current is not None:
+            self.bb._end_block()
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Do nothing: operators are checked earlier, in subgraphs too."""
+
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        super()._parse_graph_initializers(graph)
+        self.weights = {tensor.name: self._nodes[tensor.name] for tensor in graph.initializer}
+
+    def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        # The base class takes an extent of 0 for an unknown one.
+        for value in graph.input:
+            kind = value.type.tensor_type
+            shape = [dim.dim_value for dim in kind.shape.dim]
+            dtype = onnx_frontend.get_type(kind.elem_type)
+            variable = self._new_var(identifier(value.name), shape, dtype)
+            self._nodes[value.name] = self._inputs[value.name] = variable
+            self._num_input += 1
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        """Convert one node at a time, and bind each result to a named variable."""
+        for node in graph.node:
+            self._current = node
+            super()._construct_nodes(SimpleNamespace(node=[node]))
+            for name in filter(None, node.output):
+                self._finish(name, self._nodes[name])
+        self._current = None
+
+    def _finish(self, name: str, value: Any) -> None:
+        if not is_tensor(value) or tvm.ir.is_prim_expr(value):
+            return
+        self._check_type(name, value)
+        if isinstance(value, tvm.ir.Call):
+            self._nodes[name] = self.bb.emit(value, name_hint=identifier(name))
+
+    def _check_type(self, name: str, value: relax.Expr) -> None:
+        """Raise unless ``value`` has the type that ONNX infers for it."""
+        assert self._current is not None
+        if name not in self._declared or self._current.domain not in ("", "ai.onnx"):
+            return
+        kind = self._declared[name].tensor_type
+        if kind.elem_type and onnx_frontend.get_type(kind.elem_type) != dtype_of(value):
+            raise TypeError(
+                f"ONNX prescribes {onnx_frontend.get_type(kind.elem_type)} for {name!r}, "
+                f"but TVM makes it {dtype_of(value)}"
+            )
+        shape = extents(value)
+        if shape is None or not kind.HasField("shape"):
+            return
+        if not all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            return
+        prescribed = tuple(dim.dim_value for dim in kind.shape.dim)
+        if prescribed != shape:
+            raise ValueError(
+                f"ONNX prescribes the shape {prescribed} for {name!r}, but TVM makes it {shape}"
+            )
+
+    def _convert_operator(
+        self, op_name: str, inputs: Sequence[Any], attrs: dict[str, Any], opset: int
+    ) -> Any:
+        assert self._current is not None
+        converter = CONVERTERS.get(qualified(self._current.domain, op_name))
+        if converter is None:
+            return super()._convert_operator(op_name, inputs, attrs, opset)
+        wanted = [k for k, name in enumerate(self._current.output) if name]
+        node = Node(
+            builder=self.bb,
+            inputs=inputs,
+            attrs=attrs,
+            n_outputs=wanted[-1] + 1,
+            op=op_name,
+            convert=self._convert_by_tvm,
+        )
+        return self.bb.normalize(converter(node))
+
+    def _convert_by_tvm(
+        self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
+    ) -> relax.Expr:
+        operands = onnx_frontend.onnx_input(inputs)
+        return super()._convert_operator(op, operands, dict(attrs), self.opset)
+
+
+def identifier(name: str) -> str:
+    """Return ``name`` as an identifier of C: it may end up in generated source."""
+    cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return cleaned if cleaned[:1].isalpha() or cleaned[:1] == "_" else f"v_{cleaned}"
+
+
+def _reason(error: BaseException) -> str:
+    """Return the line of TVM's message that tells most, without its stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[-1] if lines else type(error).__name__
+    return f"{type(error).__name__}: {text}" if isinstance(error, LookupError) else text

@@ -1,0 +1,147 @@
+"""Bring an ONNX model into the form that TVM's importer can take.
+
+Nothing is fused here, and a batch-norm is not folded into a convolution: what
+belongs into one kernel is decided later, on Relax.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+import onnx
+import onnx_ir
+from onnx import defs, inliner, shape_inference, version_converter
+from onnx_ir.passes import common
+from onnxscript import optimizer
+
+from tvmfuse.errors import ModelError
+from tvmfuse.frontend.onnx_branches import select_branches
+from tvmfuse.frontend.onnx_check import check_structure, nodes, operator, opset
+from tvmfuse.frontend.onnx_file import one_line
+from tvmfuse.frontend.onnx_shapes import forget_inferable_shapes
+from tvmfuse.frontend.onnx_weights import attach_weights, detach_weights
+
+OLDEST_OPSET = 17
+"""Older models are converted: TVM 0.27 mistakes several operators of opsets 7 to 12."""
+
+# What ONNX's libraries raise on a model that they cannot take.
+_FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def simplify(model: onnx.ModelProto, name: str, supported: Collection[str]) -> onnx.ModelProto:
+    """Convert, infer and fold until only operators on run-time values are left.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        A model whose inputs have known shapes; its weights are taken out of it.
+    name : str
+        What it is called in messages.
+    supported : collection of str
+        Operators that need not be replaced by their definition.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The same computation at opset 17 or newer, without functions and control
+        flow, with shape arithmetic folded and with inferred types.
+
+    Raises
+    ------
+    ModelError
+        The model is damaged, its opset cannot be converted, shapes or types
+        contradict each other, or an operator on constants cannot be computed.
+    """
+    # Up to version 3 of the format every constant had to be an input as well.
+    model.ir_version = max(model.ir_version, 8)
+    weights = detach_weights(model.graph)
+    check_structure(model, name)
+    forget_inferable_shapes(model.graph)
+    if opset(model) < OLDEST_OPSET:
+        model = _attempt(_convert, model, f"{name}: opset {opset(model)} cannot be converted")
+    model = _attempt(lambda m: _inline(m, supported), model, f"{name}: functions cannot be inlined")
+    model = _attempt(_infer, model, f"{name}: shapes or types contradict each other")
+    attach_weights(model.graph, weights)
+    return _attempt(lambda m: _fold(m, name), model, f"{name}: constants cannot be folded")
+
+
+def has_definition(op: str, version: int) -> bool:
+    """Tell whether ONNX defines ``op`` by simpler operators."""
+    if not defs.has(op):
+        return False
+    try:
+        schema = defs.get_schema(op, version)
+    except defs.SchemaError:
+        return False
+    kinds = ("has_function", "has_context_dependent_function")
+    return any(getattr(schema, kind) for kind in kinds)
+
+
+def _attempt(
+    step: Callable[[onnx.ModelProto], onnx.ModelProto], model: onnx.ModelProto, complaint: str
+) -> onnx.ModelProto:
+    try:
+        return step(model)
+    except _FAILURES as error:
+        # ONNX's folder wraps what an operator raised.
+        cause = error.__cause__ or error
+        raise ModelError(f"{complaint}: {one_line(cause)}") from error
+
+
+def _convert(model: onnx.ModelProto) -> onnx.ModelProto:
+    return version_converter.convert_version(model, OLDEST_OPSET)
+
+
+def _inline(model: onnx.ModelProto, supported: Collection[str]) -> onnx.ModelProto:
+    if model.functions:
+        model = inliner.inline_local_functions(model, convert_version=True)
+    defined = {
+        op
+        for op in map(operator, nodes(model))
+        if op not in supported and has_definition(op, opset(model))
+    }
+    if not defined:
+        return model
+    model = inliner.inline_selected_functions(
+        model, [("", op) for op in sorted(defined)], inline_schema_functions=True
+    )
+    return _inline(model, supported)
+
+
+def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    return shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+
+
+def _fold(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    folded = onnx_ir.from_proto(model)
+    _fold_constants(folded)
+    if any(node.op_type == "If" for node in folded.graph):
+        select_branches(folded.graph, name)
+        _fold_constants(folded)
+    common.RemoveUnusedNodesPass()(folded)
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(folded)
+    common.NameFixPass()(folded)
+    return onnx_ir.to_proto(folded)
+
+
+def _fold_constants(model: onnx_ir.Model) -> None:
+    """Fold until nothing changes: resolving an ``If`` can make more values constant."""
+    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    with _quiet(logging.getLogger("onnxscript")):
+        while optimizer.fold_constants(
+            model, onnx_shape_inference=True, output_size_limit=2**62, should_fold=lambda _: True
+        ).modified:
+            pass
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Keep warnings back: an operator that cannot be folded is left to TVM."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
