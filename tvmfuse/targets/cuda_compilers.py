@@ -86,10 +86,7 @@ class Nvrtc:
         try:
             result = nvrtc.nvrtcCompileProgram(program, len(options), encoded)
             if result == _INVALID_OPTION:
-                raise TargetError(
-                    f"target: {self.library} cannot compile for {arch}; "
-                    "install an NVRTC that knows it, or choose another architecture"
-                )
+                raise _unknown(arch, str(self.library))
             if result != 0:
                 log = _fetch(nvrtc, program, "ProgramLog").decode()
                 raise _refusal("NVRTC", arch, text, log)
@@ -117,8 +114,10 @@ class Nvcc:
 
         Raises
         ------
+        TargetError
+            This nvcc does not know the architecture.
         LoweringError
-            It refuses the text or the architecture.
+            It refuses the text.
         """
         with tempfile.TemporaryDirectory(prefix="tvmfuse-") as folder:
             text, cubin = Path(folder, "k.cu"), Path(folder, "k.cubin")
@@ -127,8 +126,11 @@ class Nvcc:
             done = subprocess.run(
                 [self.command, *flags, str(text)], capture_output=True, text=True, check=False
             )
+            log = done.stdout + done.stderr
+            if "Unsupported gpu architecture" in log:
+                raise _unknown(arch, self.command)
             if done.returncode != 0:
-                raise _refusal("nvcc", arch, source, done.stdout + done.stderr)
+                raise _refusal("nvcc", arch, source, log)
             return cubin.read_bytes()
 
 
@@ -139,6 +141,13 @@ def _fetch(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
     buffer = ctypes.create_string_buffer(max(1, size.value))
     getattr(nvrtc, f"nvrtcGet{what}")(program, buffer)
     return buffer.raw[: size.value]
+
+
+def _unknown(arch: str, compiler: str) -> TargetError:
+    return TargetError(
+        f"target: {compiler} cannot compile for {arch}; "
+        "install a version that knows it, or choose another architecture"
+    )
 
 
 def _refusal(compiler: str, arch: str, text: str, log: str) -> LoweringError:
