@@ -11,10 +11,10 @@ import pytest
 
 from tvmfuse import bundle
 from tvmfuse.errors import TuningError
+from tvmfuse.runtime import npz
 from tvmfuse.runtime.benchmark import Benchmark, alternate
-from tvmfuse.runtime.side import Side, python_side, save_inputs, start
+from tvmfuse.runtime.side import Side, python_side, start
 from tvmfuse.runtime.timing import Timing, calls_in, measure, quartiles
-from tvmfuse.runtime.worker import read_inputs
 
 if TYPE_CHECKING:
     from tvmfuse.compiled import Compiled
@@ -82,24 +82,9 @@ def test_a_side_that_cannot_be_started_is_named(tmp_path: Path) -> None:
         alternate([Side("peer", (str(tmp_path / "no-python"),), threads=1)], rounds=1)
 
 
-def test_inputs_of_any_name_reach_a_side(tmp_path: Path) -> None:
-    feeds = {
-        "file": np.ones(2, "float16"),
-        "x:0": np.array(3),
-        "a/b.c": np.zeros((0, 2), "bool"),
-        "allow_pickle": np.zeros(1, "uint8"),
-    }
-    save_inputs(feeds, tmp_path / "inputs.npz")
-    found = read_inputs(str(tmp_path / "inputs.npz"))
-    assert list(found) == list(feeds)
-    for name, array in feeds.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array)
-
-
 def test_a_bundle_is_a_side(compiled: Compiled, tmp_path: Path) -> None:
     saved = bundle.save(compiled, tmp_path / "m.tvmfuse")
-    save_inputs({"x:0": np.ones((2, 3), "float32")}, tmp_path / "inputs.npz")
+    npz.write({"x:0": np.ones((2, 3), "float32")}, tmp_path / "inputs.npz")
     side = python_side("tvmfuse", saved.path, tmp_path / "inputs.npz", threads=1)
     with start(side, timeout_s=120) as (worker, version):
         assert version == "tvm 0.27.0.post1"
@@ -108,7 +93,7 @@ def test_a_bundle_is_a_side(compiled: Compiled, tmp_path: Path) -> None:
 
 @pytest.mark.peers
 def test_onnxruntime_is_a_side(affine_onnx: Path, tmp_path: Path) -> None:
-    save_inputs({"x:0": np.ones((2, 3), "float32")}, tmp_path / "inputs.npz")
+    npz.write({"x:0": np.ones((2, 3), "float32")}, tmp_path / "inputs.npz")
     side = python_side("onnxruntime", affine_onnx, tmp_path / "inputs.npz", threads=1)
     with start(side, timeout_s=120) as (worker, version):
         assert version.startswith("onnxruntime 1.")

@@ -64,6 +64,11 @@ class Bundle:
         """TVM's kind of that target: ``llvm``, ``cuda`` or ``metal``."""
         return str(self.manifest["target"]["kind"])
 
+    @property
+    def n_bytes(self) -> int:
+        """Size of all its files but the manifest, in bytes."""
+        return sum(int(file["bytes"]) for file in self.manifest["files"].values())
+
     def plan(self) -> FusionPlan:
         """Read what was fused, and why the rest was not."""
         return FusionPlan.from_json(_read_json(self.path / _PLAN))

@@ -104,8 +104,8 @@ def alternate(
             for name, worker in workers.items()
         }
         medians: dict[str, list[float]] = {name: [] for name in workers}
+        progress(f"time {len(workers)} x {rounds} rounds")
         for number in range(rounds):
-            progress(f"round {number + 1} of {rounds}")
             for name in list(workers) if number % 2 == 0 else reversed(workers):
                 medians[name].append(_turn(workers[name], calls[name], timeout_s=timeout_s))
     timings = {name: Timing(tuple(medians[name]), calls[name]) for name in medians}

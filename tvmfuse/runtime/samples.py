@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tvmfuse.frontend import TensorSpec
+from tvmfuse.runtime import npz
 
 _IDS = 100  # fits every vocabulary, and the 80 to 100 classes of small models
 
@@ -31,6 +33,29 @@ def random_inputs(specs: Iterable[TensorSpec], *, seed: int = 0) -> dict[str, np
         Chooses the values.
     """
     return {spec.name: _random(spec, seed=seed) for spec in specs}
+
+
+def inputs_from(
+    path: Path | None, specs: Iterable[TensorSpec], *, seed: int = 0
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Read inputs from an ``.npz`` file, and make up those that it does not hold.
+
+    Parameters
+    ----------
+    path : Path, optional
+        The file; all inputs are made up without one.
+    specs : iterable of TensorSpec
+        Usually ``session.inputs``.
+    seed : int
+        Chooses the values that are made up.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read.
+    """
+    given = {} if path is None else npz.read(path)
+    return {**random_inputs(specs, seed=seed), **given}
 
 
 def _random(spec: TensorSpec, *, seed: int) -> np.ndarray[Any, Any]:

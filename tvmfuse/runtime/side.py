@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from tvmfuse.errors import TuningError
 from tvmfuse.runtime import worker
 
@@ -58,7 +56,7 @@ def python_side(
     model : Path
         A bundle for ``tvmfuse``, an ONNX file for the others.
     inputs : Path
-        The inputs, as :func:`save_inputs` wrote them.
+        The inputs by name, as :mod:`tvmfuse.runtime.npz` writes them.
     threads : int
         Threads that it may use.
     python : str
@@ -68,12 +66,6 @@ def python_side(
     start = (python, "-P", str(Path(worker.__file__)))
     arguments = (name, str(model), str(inputs), "--threads", str(threads))
     return Side(name, start + arguments, threads)
-
-
-def save_inputs(feeds: Mapping[str, np.ndarray[Any, Any]], path: Path) -> None:
-    """Write inputs to an ``.npz`` file that every side can read."""
-    # By position: as keywords, inputs named "file" or "allow_pickle" would be options.
-    np.savez(path, *feeds.values(), names=np.array(list(feeds), dtype=str))
 
 
 class Worker:

@@ -80,15 +80,10 @@ def main(sides: Mapping[str, Load] = SIDES) -> None:
     parser.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args()
     replies = _private_stdout()
-    feeds = read_inputs(arguments.inputs)
+    with np.load(arguments.inputs, allow_pickle=False) as file:
+        feeds = dict(file)
     call, version = sides[arguments.side](arguments.model, feeds, arguments.threads)
     serve(call, version, replies=replies)
-
-
-def read_inputs(path: str) -> Feeds:
-    """Read what ``side.save_inputs`` wrote: arrays by position, and their names."""
-    with np.load(path, allow_pickle=False) as file:
-        return {str(name): file[f"arr_{i}"] for i, name in enumerate(file["names"])}
 
 
 def _private_stdout() -> TextIO:

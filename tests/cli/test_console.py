@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tvmfuse.cli import console
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+
+@pytest.mark.parametrize(
+    ("time_us", "text"),
+    [(0.0, "0 µs"), (0.1234, "0.123 µs"), (12.34, "12.3 µs"), (1234.5, "1.23 ms"), (2e6, "2 s")],
+)
+def test_a_time_has_three_digits_and_a_unit(time_us: float, text: str) -> None:
+    assert console.duration(time_us) == text
+
+
+def test_what_libraries_print_does_not_reach_standard_output(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with console.stages() as begin:
+        begin("noise")
+        sys.stdout.write("from Python\n")
+        os.write(1, b"from C\n")
+    console.print_text("the result")
+    out, err = capfd.readouterr()
+    assert out == "the result\n"
+    assert "from Python" in err
+    assert "from C" in err
+
+
+def test_a_name_in_brackets_is_no_markup(capfd: pytest.CaptureFixture[str]) -> None:
+    console.print_table("Names", ("name",), [("[bold]x[/bold]",), ("a[0]",)])
+    console.print_text("[red]y")
+    out = capfd.readouterr().out
+    assert "[bold]x[/bold]" in out
+    assert "a[0]" in out
+    assert "[red]y" in out
+
+
+def test_a_long_cell_is_folded_not_cut(capfd: pytest.CaptureFixture[str]) -> None:
+    console.print_table("Long", ("name", "reason"), [("x" * 200, "y" * 200)])
+    out = capfd.readouterr().out
+    assert (out.count("x"), out.count("y")) == (200, 200)
+
+
+def test_a_pipe_gets_no_colour(process: Cli) -> None:
+    answer = process("run", "/nowhere")
+    assert "\x1b[" not in answer.out + answer.err

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tvmfuse.runtime import npz
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+X = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+def test_outputs_of_given_inputs_are_saved_by_name(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    npz.write({"x:0": X}, tmp_path / "in.npz")
+    out = tmp_path / "out.npz"
+    answer = cli("run", folder, "--inputs", tmp_path / "in.npz", "--save", out)
+    assert answer.code == 0
+    assert "float32[2, 3]" in answer.out
+    np.testing.assert_allclose(npz.read(out)["y"], X * [1, 2, 3] + 0.5)
+
+
+def test_the_seed_chooses_the_inputs(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        cli("run", folder, "--seed", seed, "--save", tmp_path / name)
+    a, b, c = (npz.read(tmp_path / name)["y"] for name in "abc")
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+@pytest.mark.peers
+def test_agreement_is_0(cli: Cli, folder: Path, affine_onnx: Path) -> None:
+    answer = cli("run", folder, "--compare", "onnxruntime", "--model", affine_onnx)
+    assert answer.code == 0
+    assert "agrees" in answer.out
+
+
+@pytest.mark.peers
+def test_disagreement_is_1_and_says_where(cli: Cli, folder: Path, other_onnx: Path) -> None:
+    compare = ("--compare", "onnxruntime", "--model", other_onnx)
+    answer = cli("run", folder, *compare)
+    assert answer.code == 1
+    assert "DIFFERS" in answer.out
+    found = cli("run", folder, *compare, "--json").json
+    assert found["agrees"] is False
+    (y,) = found["outputs"]
+    assert list(y) == ["name", "shape", "dtype", "error", "same_nans", "close", "note"]
+    assert y["close"] is False
+
+
+@pytest.fixture
+def other_onnx(affine_onnx: Path, tmp_path: Path) -> Path:
+    """The same model with another addend."""
+    import onnx
+
+    model = onnx.load(affine_onnx)
+    addend = next(each for each in model.graph.initializer if each.name == "b")
+    addend.float_data[:] = [0.75]
+    onnx.save(model, tmp_path / "other.onnx")
+    return tmp_path / "other.onnx"
+
+
+def test_json_without_a_comparison_lists_the_outputs(cli: Cli, folder: Path) -> None:
+    found = cli("run", folder, "--json").json
+    assert list(found) == ["schema", "command", "outputs"]
+    assert found["outputs"] == [{"name": "y", "shape": [2, 3], "dtype": "float32"}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--compare", "onnxruntime"], ["--model", "m.onnx"], ["--compare", "x", "--model", "m.onnx"]],
+    ids=" ".join,
+)
+def test_half_a_comparison_is_refused(cli: Cli, folder: Path, arguments: list[str]) -> None:
+    answer = cli("run", folder, *arguments)
+    assert answer.code == 2
+    assert "both --compare onnxruntime and --model MODEL" in answer.error
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("content", [None, "dear diary"])
+def test_a_reference_that_cannot_run_is_2(
+    cli: Cli, folder: Path, tmp_path: Path, content: str | None
+) -> None:
+    model = tmp_path / "m.onnx"
+    if content is not None:
+        model.write_text(content)
+    answer = cli("run", folder, "--compare", "onnxruntime", "--model", model)
+    assert answer.code == 2
+    assert f"onnxruntime cannot run {model}" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({"x": X}, "there is no input 'x'; the inputs are x:0"),
+        ({"x:0": X[:1]}, "input 'x:0' must be float32 [2, 3], but got float32 [1, 3]"),
+        ({"x:0": X.astype("int64")}, "but got int64 [2, 3]"),
+    ],
+    ids=["name", "shape", "dtype"],
+)
+def test_inputs_that_do_not_fit_are_named(
+    cli: Cli, folder: Path, tmp_path: Path, feeds: dict[str, np.ndarray], message: str
+) -> None:
+    npz.write(feeds, tmp_path / "in.npz")
+    answer = cli("run", folder, "--inputs", tmp_path / "in.npz")
+    assert answer.code == 2
+    assert message in answer.error
+
+
+def test_a_damaged_bundle_is_2(cli: Cli, folder: Path) -> None:
+    library = folder / "lib.so"
+    library.write_bytes(library.read_bytes()[:-1])
+    answer = cli("run", folder)
+    assert answer.code == 2
+    assert "lib.so was changed or damaged" in answer.error
+    assert answer.out == ""
+
+
+def test_a_place_without_a_bundle_is_2(process: Cli, tmp_path: Path) -> None:
+    answer = process("run", tmp_path / "nowhere.tvmfuse")
+    assert answer.code == 2
+    assert "is not a tvmfuse bundle: no such folder" in answer.error

@@ -1,0 +1,7 @@
+"""Let ``python -m tvmfuse`` be the command."""
+
+import sys
+
+from tvmfuse.cli import main
+
+sys.exit(main())

@@ -1,0 +1,5 @@
+"""The command ``tvmfuse``. Neither it nor its ``--help`` imports TVM."""
+
+from tvmfuse.cli.app import main
+
+__all__ = ["main"]

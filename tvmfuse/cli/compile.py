@@ -1,0 +1,107 @@
+"""``tvmfuse compile``: a model in, a bundle out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tvmfuse.cli import console
+from tvmfuse.cli.options import AsJson, ModelFile, Shapes, TargetName
+
+if TYPE_CHECKING:
+    from tvmfuse.bundle import Bundle
+    from tvmfuse.compiled import Compiled
+
+
+def compile_model(
+    model: ModelFile,
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="BUNDLE", help="The directory to write.")
+    ],
+    target: TargetName = "cpu",
+    shape: Shapes = [],  # noqa: B006 - Typer reads the default, nobody writes to it
+    fusion: Annotated[
+        bool, typer.Option("--fusion/--no-fusion", help="Whether to fuse operators.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Compile a model into a bundle, which 'tvmfuse run' and tvmfuse.load take."""
+    from tvmfuse import _pipeline, targets
+    from tvmfuse import bundle as bundles
+    from tvmfuse._tvm import cxx
+    from tvmfuse.frontend import import_model, parse_shape
+
+    # What can be known to fail is known before the long work.
+    shapes = dict(map(parse_shape, shape))
+    bundles.check_destination(output)
+    cxx.compiler()
+    device = targets.resolve(target)
+    options = _pipeline.Options(fuse=fusion)
+    with console.stages() as begin:
+        begin("import")
+        imported = import_model(model, shapes=shapes)
+        compiled = _pipeline.build(imported, device, options=options, progress=begin)
+        begin("write")
+        bundle = bundles.save(compiled, output)
+    if as_json:
+        console.print_json("compile", _to_json(compiled, bundle))
+    else:
+        _print(compiled, bundle)
+
+
+def _to_json(compiled: Compiled, bundle: Bundle) -> dict[str, Any]:
+    return {
+        "model": compiled.model_name,
+        "target": compiled.target.spec,
+        "bundle": str(bundle.path),
+        "bytes": bundle.n_bytes,
+        "groups": len(compiled.plan.groups),
+        "saved_us": compiled.plan.saved_us,
+        "kernels": dict(Counter(kernel.schedule for kernel in compiled.kernels)),
+        "fallbacks": _fallbacks(compiled),
+        "seconds": dict(compiled.seconds),
+    }
+
+
+def _print(compiled: Compiled, bundle: Bundle) -> None:
+    groups = Counter(group.candidate.pattern for group in compiled.plan.groups)
+    schedules = Counter(kernel.schedule for kernel in compiled.kernels)
+    rows = [
+        ("kernels", len(compiled.kernels), _listed(schedules)),
+        ("fused groups", len(compiled.plan.groups), _listed(groups)),
+        ("saved by fusing", console.duration(compiled.plan.saved_us), "of a run, predicted"),
+        (
+            "time",
+            f"{sum(compiled.seconds.values()):.1f} s",
+            "most in " + _longest(compiled),
+        ),
+        ("size", f"{bundle.n_bytes / 2**20:.1f} MiB", str(bundle.path)),
+    ]
+    console.print_table(f"{compiled.model_name} for {compiled.target.spec}", ("", ">", ""), rows)
+    for fallback in _fallbacks(compiled):
+        console.print_text("not fused after all: {pattern} ({ops}): {reason}".format(**fallback))
+
+
+def _fallbacks(compiled: Compiled) -> list[dict[str, str]]:
+    """Return the groups that were chosen but could not be built; their parts run instead."""
+    labels = {group.candidate.bindings: group.candidate.label for group in compiled.plan.groups}
+    return [
+        {"pattern": match.pattern, "ops": labels.get(match.bindings, ""), "reason": match.reason}
+        for match in compiled.plan.rejections
+        if match.stage == "lower"
+    ]
+
+
+def _listed(counts: Mapping[Any, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{count} {name}" for name, count in ordered)
+
+
+def _longest(compiled: Compiled) -> str:
+    stages = sorted(compiled.seconds.items(), key=lambda item: -item[1])[:3]
+    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in stages)

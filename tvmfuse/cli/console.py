@@ -1,0 +1,109 @@
+"""Results go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+SCHEMA = 1
+
+
+def print_json(command: str, data: Mapping[str, Any]) -> None:
+    """Print the result of a command for programs."""
+    text = json.dumps({"schema": SCHEMA, "command": command, **data}, indent=1)
+    sys.stdout.write(text + "\n")
+
+
+def print_text(text: str) -> None:
+    """Print one paragraph of a result for people."""
+    _results().print(text, markup=False)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table for people.
+
+    Parameters
+    ----------
+    title : str
+        Stands above it.
+    columns : sequence of str
+        Headings; one that begins with ``>`` has its cells flush right.
+    rows : iterable of sequences
+        Cells.
+    """
+    table = Table(title=title, title_justify="left", title_style="bold", pad_edge=False, box=None)
+    for column in columns:
+        table.add_column(
+            column.removeprefix(">"),
+            justify="right" if column.startswith(">") else "left",
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))  # Text: a name may hold "[bold]"
+    _results().print(table)
+
+
+def duration(time_us: float) -> str:
+    """Write a time with three digits and its unit."""
+    for unit, factor in (("s", 1e6), ("ms", 1e3)):
+        if abs(time_us) >= factor:
+            return f"{time_us / factor:.3g} {unit}"
+    return f"{time_us:.3g} µs"
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number with its noun: "1 group", "2 groups"."""
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str], None]]:
+    """Yield what is told the stage of the work that begins, and shows it.
+
+    A terminal gets one line that changes; a log gets a line for each stage, with its
+    time. What libraries print meanwhile goes to standard error as well.
+    """
+    console = Console(stderr=True, highlight=False)
+    began: list[tuple[str, float]] = []
+
+    def close() -> None:
+        if began:
+            name, start = began.pop()
+            console.print(f"  {name}  [dim]{time.monotonic() - start:.1f} s[/]")
+
+    with _stdout_to_stderr(), console.status("") as status:
+
+        def begin(name: str) -> None:
+            close()
+            began.append((name, time.monotonic()))
+            status.update(name)
+
+        yield begin
+        close()
+
+
+def _results() -> Console:
+    return Console(highlight=False)
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Divert what libraries print, in Python or C++: TVM's importer does, and JSON stands alone."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,41 @@
+"""Options that several commands share, so that they are spelled alike everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+
+BundlePath = Annotated[
+    Path, typer.Argument(metavar="BUNDLE", help="A directory that 'tvmfuse compile' wrote.")
+]
+
+TargetName = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        help="cpu, or cpu:NAME, cuda:ARCH, metal:CHIP: cpu:x86-64-v3, cuda:sm_80, metal:m1.",
+    ),
+]
+
+Shapes = Annotated[
+    list[str],
+    typer.Option(
+        "--shape",
+        metavar="NAME=1,3,224,224",
+        help="Shape of an input whose extents the model leaves open; may be repeated.",
+    ),
+]
+
+InputsFile = Annotated[
+    Path | None,
+    typer.Option("--inputs", metavar="FILE.npz", help="Inputs by name; made up where not given."),
+]
+
+Seed = Annotated[int, typer.Option("--seed", help="Chooses the inputs that are made up.")]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]

@@ -1,0 +1,1 @@
+"""Turn what the compiler decided and measured into something to read."""

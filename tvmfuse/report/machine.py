@@ -1,0 +1,38 @@
+"""Name the machine that a number was measured on."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tvmfuse.targets.host import detect
+
+
+def describe() -> dict[str, Any]:
+    """Return processor, cores, memory, load and system as JSON-compatible data.
+
+    ``load`` is the number of runnable threads, averaged over the last minute: a
+    number measured on a busy machine should say so.
+    """
+    host = detect()
+    return {
+        "processor": _processor_name(),
+        "arch": host.arch,
+        "cores": host.cores,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load": round(psutil.getloadavg()[0], 2),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+    }
+
+
+def _processor_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
