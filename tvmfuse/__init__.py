@@ -1,1 +1,63 @@
-"""tvmfuse: plan, fuse, schedule and tune subgraphs for Apache TVM."""
+"""tvmfuse: plan, fuse, schedule and tune subgraphs for Apache TVM.
+
+Importing it is quick and does not import TVM; each name below is loaded when it
+is first used. It also registers ``relax_pipeline="tvmfuse"`` with ``tvm.compile``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tvmfuse.errors import TvmFuseError
+from tvmfuse.integrations import relax_pipeline as _relax_pipeline
+
+if TYPE_CHECKING:
+    from tvmfuse._api import compile_source as compile
+    from tvmfuse._pipeline import pipeline
+    from tvmfuse.bundle import save
+    from tvmfuse.compiled import Compiled
+    from tvmfuse.frontend import import_model
+    from tvmfuse.patterns.base import Pattern
+    from tvmfuse.runtime import InferenceSession, Session, load
+    from tvmfuse.targets import resolve as target
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Compiled",
+    "InferenceSession",
+    "Pattern",
+    "Session",
+    "TvmFuseError",
+    "compile",
+    "import_model",
+    "load",
+    "pipeline",
+    "save",
+    "target",
+]
+
+_HOMES = {
+    "Compiled": ("tvmfuse.compiled", "Compiled"),
+    "InferenceSession": ("tvmfuse.runtime", "InferenceSession"),
+    "Pattern": ("tvmfuse.patterns.base", "Pattern"),
+    "Session": ("tvmfuse.runtime", "Session"),
+    "compile": ("tvmfuse._api", "compile_source"),
+    "import_model": ("tvmfuse.frontend", "import_model"),
+    "load": ("tvmfuse.runtime", "load"),
+    "pipeline": ("tvmfuse._pipeline", "pipeline"),
+    "save": ("tvmfuse.bundle", "save"),
+    "target": ("tvmfuse.targets", "resolve"),
+}
+
+_relax_pipeline.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -50,12 +50,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Planned:
-    """A canonical module and the plan for it."""
+    """A canonical module, the plan for it, and the dependencies that the plan speaks of."""
 
     module: Any
     plan: FusionPlan
-    operators: int
-    graphs: Mapping[str, FunctionGraph] = field(default_factory=dict)
+    graphs: Mapping[str, FunctionGraph]
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,7 @@ def plan(
         chosen = choose(found.graphs, candidates, model)
         rejected = (*found.rejections, *chosen.rejections)
         chosen = FusionPlan(chosen.groups, rejected if options.fuse else ())
-    operators = sum(bool(op) for graph in found.graphs.values() for op in graph.ops)
-    return Planned(mod, chosen, operators, found.graphs)
+    return Planned(mod, chosen, found.graphs)
 
 
 def prepare(

@@ -27,6 +27,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     loops = _flattened(sch, first)
     if not loops:
         return
+    total = product(blocks.extents(sch, loops))
     *outer, last = loops
     if blocks.extent(sch, last) >= machine.lanes:
         rest, lanes = blocks.split_with_tail(sch, last, machine.lanes)
@@ -36,7 +37,6 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     row = sch.fuse(*outer[:-1]) if len(outer) > 2 else outer[0]
     for other in others:
         sch.reverse_compute_at(other, row)
-    total = product(blocks.extents(sch, loops))
     if total >= choose("parallel_from", (4096, 16384, 65536), default=_MIN_PARALLEL_ELEMENTS):
         sch.parallel(row)
     for loop in vector:

@@ -291,16 +291,17 @@ def _by_rows(
     if not outside:
         raise LoweringError("a reduction to a single row has no parallel loop")
     row = sch.fuse(*outside) if len(outside) > 1 else outside[0]
-    for block in reversed(blocks.children(sch)):
-        if not blocks.same(sch, block, out):
-            sch.compute_at(block, row, preserve_unit_loops=True)
-            _vectorize_row(sch, block, row, machine)
+    steps = [b for b in reversed(blocks.children(sch)) if not blocks.same(sch, b, out)]
+    for block in steps:
+        sch.compute_at(block, row, preserve_unit_loops=True)
     if is_parallel:
         sch.parallel(row)
     if lanes:
         sch.vectorize(lanes[0])
     elif within:
         blocks.vectorize_with_tail(sch, within[-1], machine.lanes)
+    for block in steps:
+        _vectorize_row(sch, block, row, machine)
     if reduced:
         sch.decompose_reduction(out, reduced[0])
 

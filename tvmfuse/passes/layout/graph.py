@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tvmfuse._tvm import relax, te, tvm
+from tvmfuse._tvm import relax, te, tvm, tvm_ffi
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form, Trailing, rank4
 from tvmfuse.passes.layout.rewrite import (
@@ -56,6 +56,7 @@ class _Walk:
         self._functions: dict[Any, Any] = dict(mod.functions.items())
         self._names = {str(var.name_hint) for var in self._functions}
         self._constants: dict[tuple[Any, Form], Any] = {}
+        self._kernels: dict[int, list[tuple[Any, Any]]] = {}
         self._forms: dict[Var, dict[Form, Var]] = {}
         self._tuples: dict[Var, tuple[Form, ...]] = {}
         self._bindings: list[Any] = []
@@ -116,12 +117,11 @@ class _Walk:
             i for i, arg in enumerate(value.args) if isinstance(arg, tvm.ir.GenericConst)
         )
         try:
-            return Rewriter(function, constants, self._machine, self._new_name).run(RULES)
+            return Rewriter(function, constants, self._machine, self._add_kernel).run(RULES)
         except NotRewritable:
             return None
 
     def _call(self, var: Var, value: Expr, rewritten: Rewritten) -> None:
-        self._functions.update(rewritten.kernels)
         name = self._new_name(str(value.op.name_hint))
         group = self._add(name, rewritten.function)
         args = [self._argument(value.args[i], form) for i, form in rewritten.args]
@@ -183,9 +183,7 @@ class _Walk:
         assert isinstance(form, Blocked)
         emit = _unblock(shape) if to_plain else _block(shape, form)
         prim, args, out_ty = relax.utils.gen_call_tir_inputs(emit, source)
-        prim = prim.without_attr("global_symbol")
-        kernel = relax.BlockBuilder().add_func(prim, self._new_name("layout"))
-        self._functions[kernel] = prim
+        kernel = self._add_kernel(prim, "layout")
         param = relax.Var("x", source.ty)
         call = self._normal(relax.call_tir(kernel, relax.Tuple([param]), out_ty))
         result = relax.Var("y", call.ty)
@@ -197,6 +195,18 @@ class _Walk:
     def _is_blocked(self, arg: Expr) -> bool:
         forms: Mapping[Form, Var] = self._forms.get(arg, {}) if isinstance(arg, relax.Var) else {}
         return any(isinstance(form, Blocked) for form in forms)
+
+    def _add_kernel(self, prim: Any, name: str) -> Any:
+        """Add a function in TIR, unless an equal one is there."""
+        prim = prim.without_attr("global_symbol")
+        known = self._kernels.setdefault(tvm_ffi.structural_hash(prim), [])
+        for other, var in known:
+            if tvm_ffi.structural_equal(other, prim):
+                return var
+        var = relax.BlockBuilder().add_func(prim, self._new_name(name))  # typed, for call_tir
+        self._functions[var] = prim
+        known.append((prim, var))
+        return var
 
     def _add(self, name: str, function: Any) -> Any:
         var = tvm.ir.GlobalVar(name)

@@ -26,8 +26,6 @@ class Rewritten:
     ----------
     function : relax.Function
         Its new body.
-    kernels : Mapping
-        Functions that the body calls, by their global variable.
     args : tuple
         For every new parameter: the position of the old one, and the form it wants.
     forms : tuple of Form
@@ -35,7 +33,6 @@ class Rewritten:
     """
 
     function: Any
-    kernels: Mapping[Any, Any]
     args: tuple[tuple[int, Form], ...]
     forms: tuple[Form, ...]
 
@@ -55,18 +52,18 @@ class Rewriter:
         Positions of the parameters whose argument is a constant.
     machine : Machine
         The device.
-    new_name : callable
-        Makes an unused function name.
+    add_kernel : callable
+        Adds a kernel to the module, by a name that is wished for, and returns its
+        global variable; equal kernels share one.
     """
 
     function: Any
     constants: frozenset[int]
     machine: Machine
-    new_name: Callable[[str], str]
+    add_kernel: Callable[[Any, str], Any]
     _params: dict[tuple[int, Form], Var] = field(default_factory=dict)
     _values: dict[Var, tuple[Var, Form]] = field(default_factory=dict)
     _bindings: list[Any] = field(default_factory=list)
-    _kernels: dict[Any, Any] = field(default_factory=dict)
 
     def run(self, rules: Mapping[str, Rule]) -> Rewritten:
         """Rewrite the group.
@@ -100,7 +97,6 @@ class Rewriter:
         )
         return Rewritten(
             relax.utils.copy_with_new_vars(function),
-            self._kernels,
             tuple(self._params),
             tuple(form for _, form in outputs),
         )
@@ -139,10 +135,7 @@ class Rewriter:
     def kernel(self, emit: Callable[..., Any], *args: Expr, name: str) -> Expr:
         """Return a call of the kernel that ``emit`` makes of TE tensors."""
         prim, args_tuple, out_ty = relax.utils.gen_call_tir_inputs(emit, *args)
-        prim = prim.without_attr("global_symbol")
-        var = relax.BlockBuilder().add_func(prim, self.new_name(name))  # typed, as call_tir asks
-        self._kernels[var] = prim
-        return relax.call_tir(var, args_tuple, out_ty)
+        return relax.call_tir(self.add_kernel(prim, name), args_tuple, out_ty)
 
     def _position(self, value: Expr) -> int:
         for i, param in enumerate(self.function.params):

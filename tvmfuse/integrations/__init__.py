@@ -1,0 +1,1 @@
+"""How tvmfuse joins flows that people already have."""
