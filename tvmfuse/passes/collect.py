@@ -76,54 +76,61 @@ def collect(mod: Any, registry: Registry) -> Collected:
 
 
 class _FunctionCollector:
-    """Gathers candidates of one function, pattern by pattern."""
+    """Gathers the candidates of one function, pattern by pattern."""
 
     def __init__(self, flow: Dataflow) -> None:
-        self.candidates: list[Candidate] = []
-        self.rejections: list[Rejection] = []
         self._flow = flow
         self._describer = Describer(flow)
-        self._seen: set[tuple[int, ...]] = set()
+        self._candidates: dict[tuple[int, ...], Candidate] = {}
+        self._refused: dict[tuple[int, ...], Rejection] = {}
+        self._failed: list[Rejection] = []
         self._taken: set[int] = set()
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The legal candidates, one for each set of bindings."""
+        return tuple(self._candidates.values())
+
+    @property
+    def rejections(self) -> tuple[Rejection, ...]:
+        """What was refused, unless another pattern or variant took just these bindings."""
+        left = (r for bindings, r in self._refused.items() if bindings not in self._candidates)
+        return (*self._failed, *left)
 
     def run(self, pattern: Generator) -> None:
         """Add what ``pattern`` finds; if it fails, drop all it found and say so."""
-        matches: list[Match] = []
         try:
-            matches.extend(pattern.find(self._flow, frozenset(self._taken)))
+            matches = list(pattern.find(self._flow, frozenset(self._taken)))
         except _PATTERN_FAULTS as fault:
-            self._reject(pattern, (), f"the pattern failed: {type(fault).__name__}: {fault}")
+            reason = f"the pattern failed: {type(fault).__name__}: {fault}"
+            self._failed.append(self._rejection(pattern, (), reason))
             return
         for match in matches:
             self._add(pattern, match)
         # Only once it is through: its own matches do not hide each other.
-        self._taken |= {i for c in self.candidates for i in c.bindings}
+        self._taken.update(i for bindings in self._candidates for i in bindings)
 
     def _add(self, pattern: Generator, match: Match) -> None:
-        if match.bindings in self._seen:
+        members = match.bindings
+        if members in self._candidates:
             return
-        self._seen.add(match.bindings)
         reason = match.refusal or _illegal(
-            self._flow, match.bindings, is_multi_output=pattern.is_multi_output
+            self._flow, members, is_multi_output=pattern.is_multi_output
         )
         if reason:
-            self._reject(pattern, match.bindings, reason)
+            self._refused.setdefault(members, self._rejection(pattern, members, reason))
             return
-        self.candidates.append(
-            Candidate(
-                pattern=pattern.name,
-                family=match.family,
-                function=self._flow.name,
-                bindings=match.bindings,
-                graph=self._describer.graph(match.bindings),
-            )
+        self._candidates[members] = Candidate(
+            pattern=pattern.name,
+            family=match.family,
+            function=self._flow.name,
+            bindings=members,
+            graph=self._describer.graph(members),
         )
 
-    def _reject(self, pattern: Generator, bindings: tuple[int, ...], reason: str) -> None:
+    def _rejection(self, pattern: Generator, bindings: tuple[int, ...], reason: str) -> Rejection:
         first_line = " ".join(reason.split("\n", maxsplit=1)[0].split())
-        self.rejections.append(
-            Rejection(pattern.name, self._flow.name, bindings, "collect", first_line)
-        )
+        return Rejection(pattern.name, self._flow.name, bindings, "collect", first_line)
 
 
 def _illegal(flow: Dataflow, members: tuple[int, ...], *, is_multi_output: bool) -> str:

@@ -3,12 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
 
 from tvmfuse.patterns import operators
-from tvmfuse.patterns.base import Generator, Match
+from tvmfuse.patterns.base import Case, Generator, Match, Operand
 from tvmfuse.patterns.dataflow import Dataflow
 
 _MAX_OPERATORS = 24
+
+
+def _tree(op: Any, x: Any, y: Any, z: Any) -> Any:
+    left = op.multiply(op.exp(x), y)
+    right = op.subtract(op.sigmoid(z), x)
+    return op.maximum(left, right)
+
+
+def _tree_reference(x: Any, y: Any, z: Any) -> Any:
+    return np.maximum(np.exp(x) * y, expit(z) - x)
+
+
+def _three_results(op: Any, x: Any, y: Any) -> Any:
+    total = op.add(x, y)
+    return op.nn.relu(total), op.tanh(total), total
+
+
+def _three_results_reference(x: Any, y: Any) -> Any:
+    return np.maximum(x + y, 0), np.tanh(x + y), x + y
+
+
+def _stretched_chain(op: Any, x: Any, y: Any) -> Any:
+    return op.add(op.sqrt(op.abs(y)), op.negative(x))
+
+
+def _stretched_chain_reference(x: Any, y: Any) -> Any:
+    return np.sqrt(np.abs(y)) - x
+
+
+def _through_a_sum(op: Any, x: Any) -> Any:
+    raised = op.exp(x)
+    return op.divide(raised, op.sum(raised, axis=[1], keepdims=True))
+
+
+def _unconnected(op: Any, x: Any, y: Any) -> Any:
+    return op.exp(x), op.tanh(y)
+
+
+def _cases() -> tuple[Case, ...]:
+    whole, row = Operand((3, 4, 5)), Operand((4, 1))
+    return (
+        Case("a tree", {"x": whole, "y": row, "z": whole}, {}, _tree, _tree_reference),
+        Case(
+            "three results", {"x": whole, "y": whole}, {}, _three_results, _three_results_reference
+        ),
+        Case(
+            "a small chain stretched at its end",
+            {"x": whole, "y": row},
+            graph=_stretched_chain,
+            reference=_stretched_chain_reference,
+        ),
+    )
+
+
+def _near_misses() -> tuple[Case, ...]:
+    operands = {"x": Operand((3, 4)), "y": Operand((3, 4))}
+    return (
+        Case("a sum lies between two of them", operands, graph=_through_a_sum),
+        Case("they share nothing", operands, graph=_unconnected),
+    )
 
 
 class Elementwise(Generator):
@@ -21,6 +85,8 @@ class Elementwise(Generator):
 
     name = "elementwise"
     is_multi_output = True
+    cases = _cases()
+    near_misses = _near_misses()
 
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield the sets over all operators, then over those nobody else wants."""

@@ -7,13 +7,90 @@ lost because nobody wrote a pattern for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from typing import Any
 
-from tvmfuse.patterns import operators
-from tvmfuse.patterns.base import Generator, Match
+import numpy as np
+from scipy.special import expit
+
+from tvmfuse.patterns import operators, references
+from tvmfuse.patterns.base import Case, Generator, Match, Operand
 from tvmfuse.patterns.dataflow import Dataflow
 
 _ANCHORS = ("conv", "matmul", "pooling", "reduction")
 _MAX_OPERATORS = 16
+
+
+def _conv1d_gate(op: Any, x: Any, weight: Any, gate: Any) -> Any:
+    y = op.nn.conv1d(x, weight, padding=1)
+    return op.multiply(gate, op.multiply(op.tanh(y), op.sigmoid(y)))
+
+
+def _conv1d_gate_reference(x: Any, weight: Any, gate: Any) -> Any:
+    image = references.conv2d(x[:, :, None], weight[:, :, None], padding=(0, 1, 0, 1))[:, :, 0]
+    return gate * np.tanh(image) * expit(image)
+
+
+def _pool_then_rescale(op: Any, x: Any, scale: Any) -> Any:
+    return op.add(op.multiply(op.nn.max_pool2d(x, pool_size=(2, 2), strides=(2, 2)), scale), scale)
+
+
+def _pool_then_rescale_reference(x: Any, scale: Any) -> Any:
+    n, c, h, w = x.shape
+    pooled = x.reshape(n, c, h // 2, 2, w // 2, 2).max(axis=(3, 5))
+    return pooled * scale + scale
+
+
+def _mean_then_root(op: Any, x: Any) -> Any:
+    return op.sqrt(op.abs(op.mean(x, axis=[1], keepdims=True)))
+
+
+def _mean_then_root_reference(x: Any) -> Any:
+    return np.sqrt(np.abs(x.mean(1, keepdims=True)))
+
+
+def _stretched_after(op: Any, x: Any, weight: Any) -> Any:
+    return op.add(x, op.matmul(x, weight))
+
+
+def _two_products(op: Any, x: Any, weight: Any) -> Any:
+    y = op.matmul(x, weight)
+    return op.add(y, op.matmul(y, weight))
+
+
+def _cases() -> tuple[Case, ...]:
+    row = {"x": Operand((2, 4, 8, 6))}
+    return (
+        Case(
+            "a gated 1-d convolution whose result is read twice",
+            {"x": Operand((2, 3, 10)), "weight": Operand((4, 3, 3)), "gate": Operand((4, 1))},
+            graph=_conv1d_gate,
+            reference=_conv1d_gate_reference,
+        ),
+        Case(
+            "pooling, scaled per channel",
+            {**row, "scale": Operand((4, 1, 1), is_constant=True)},
+            graph=_pool_then_rescale,
+            reference=_pool_then_rescale_reference,
+        ),
+        Case(
+            "a mean and its root", row, graph=_mean_then_root, reference=_mean_then_root_reference
+        ),
+    )
+
+
+def _near_misses() -> tuple[Case, ...]:
+    return (
+        Case(
+            "the sum is larger than the product",
+            {"x": Operand((5, 3)), "weight": Operand((3, 1))},
+            graph=_stretched_after,
+        ),
+        Case(
+            "the other operand depends on the anchor",
+            {"x": Operand((3, 3)), "weight": Operand((3, 3))},
+            graph=_two_products,
+        ),
+    )
 
 
 class Epilogue(Generator):
@@ -24,6 +101,8 @@ class Epilogue(Generator):
     """
 
     name = "epilogue"
+    cases = _cases()
+    near_misses = _near_misses()
 
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield every prefix of each anchor's epilogue, the shortest first."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvmfuse.errors import PatternError
+from tvmfuse.patterns.add_layer_norm import AddLayerNorm
 from tvmfuse.patterns.base import Generator
+from tvmfuse.patterns.conv_bn_act import ConvBnAct
 from tvmfuse.patterns.elementwise import Elementwise
 from tvmfuse.patterns.epilogue import Epilogue
+from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
+from tvmfuse.patterns.softmax import Softmax
 
 
 @dataclass(frozen=True)
@@ -34,4 +38,5 @@ class Registry:
 
 def default() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
-    return Registry((Epilogue(), Elementwise()))
+    named = (ConvBnAct(), MatmulBiasAct(), AddLayerNorm(), Softmax())
+    return Registry((*named, Epilogue(), Elementwise()))

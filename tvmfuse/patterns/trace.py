@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,20 +33,38 @@ _CONSTANT_RTOL = {"float16": 2e-3, "bfloat16": 1e-2}
 _MAX_UNIFORM = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Found:
     """Where a traced graph was found.
 
     Parameters
     ----------
+    flow : Dataflow
+        The function.
     members : tuple of int
         Positions of its operators, ascending; the last one is its root.
     operands : Mapping of str to relax.Expr
         What each parameter of the graph stands for: a variable or a constant.
     """
 
+    flow: Dataflow
     members: tuple[int, ...]
     operands: Mapping[str, Any]
+
+    def call(self, operator: str) -> Any:
+        """Return the first matched call of ``operator``, for example ``relax.clip``."""
+        return next(self.calls(operator))
+
+    def calls(self, operator: str) -> Iterator[Any]:
+        """Yield the matched calls of ``operator`` in program order."""
+        for member in self.members:
+            if self.flow.operators[member] == operator:
+                yield self.flow.value(member)
+
+    @property
+    def root(self) -> Any:
+        """The call whose value is the result."""
+        return self.flow.value(self.members[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +108,7 @@ class Traced:
             for name, pattern in self.operands.items()
             if pattern in matched
         }
-        return Found(tuple(sorted(members)), operands)
+        return Found(flow, tuple(sorted(members)), operands)
 
 
 def trace(graph: Graph, **options: Any) -> Traced:
@@ -154,10 +172,8 @@ class Tracer:
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
         """Return the pattern of a call; attributes are free, ``check`` looks at them."""
         operator = relax.dpl.is_op(f"relax.{name}")
-        # Arguments that are no tensors (bounds, axes) are free as well.
-        operands = [
-            arg if isinstance(arg, relax.dpl.DFPattern) else relax.dpl.wildcard() for arg in args
-        ]
+        # What is no tensor (bounds, shapes) follows the tensors, and is free as well.
+        operands = [arg for arg in args if isinstance(arg, relax.dpl.DFPattern)]
         pattern = operator(*operands, varg_default_wildcard=True)
         if name in _COMMUTATIVE:
             pattern = pattern | operator(*reversed(operands), varg_default_wildcard=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tvmfuse._tvm import relax
-from tvmfuse.passes.constants import constant
+from tvmfuse.passes.constants import constant, to_constant
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 from tvmfuse.patterns.trace import Found, Graph, Traced, trace
@@ -23,7 +23,7 @@ _SQRT_HALF = 0.7071067811865476
 _TANH_SCALE = 0.7978845608028654  # sqrt(2 / pi)
 _TANH_CUBE = 0.044715
 
-Replace = Callable[[Dataflow, Found], Any]
+Replace = Callable[[Found], Any]
 
 
 def recognise(flow: Dataflow, position: int) -> Any:
@@ -31,7 +31,7 @@ def recognise(flow: Dataflow, position: int) -> Any:
     for traced, replace in _formulas():
         found = traced.match(flow, position)
         if found is not None:
-            answer = replace(flow, found)
+            answer = replace(found)
             if answer is not None:
                 return answer
     return None
@@ -43,6 +43,7 @@ def _formulas() -> tuple[tuple[Traced, Replace], ...]:
     for halved in (_half_outside, _half_inside, _half_first):
         graphs.append((halved(_one_plus_erf), _to_gelu))
         graphs += [(halved(inner), _to_gelu_tanh) for inner in (_one_plus_tanh, _one_plus_tanh_of)]
+    graphs += [(_hard_sigmoid_of_six, _to_hard_sigmoid), (_hard_swish_of_six, _to_hard_swish)]
     graphs += [(norm, _to_layer_norm) for norm in (_layer_norm, _layer_norm_by_rsqrt)]
     graphs += [(norm, _to_rms_norm) for norm in (_rms_norm, _rms_norm_by_sqrt)]
     return tuple((trace(graph), replace) for graph, replace in graphs)
@@ -52,7 +53,7 @@ def _silu(op: Any, x: Any) -> Any:
     return op.multiply(x, op.sigmoid(x))
 
 
-def _to_silu(flow: Dataflow, found: Found) -> Any:
+def _to_silu(found: Found) -> Any:
     return relax.op.nn.silu(found.operands["x"])
 
 
@@ -94,12 +95,36 @@ def _half_first(inner: Graph) -> Graph:
     return graph
 
 
-def _to_gelu(flow: Dataflow, found: Found) -> Any:
+def _to_gelu(found: Found) -> Any:
     return relax.op.nn.gelu(found.operands["x"])
 
 
-def _to_gelu_tanh(flow: Dataflow, found: Found) -> Any:
+def _to_gelu_tanh(found: Found) -> Any:
     return relax.op.nn.gelu_tanh(found.operands["x"])
+
+
+def _hard_sigmoid_of_six(op: Any, x: Any) -> Any:
+    return op.multiply(op.clip(op.add(x, op.const(3.0)), 0.0, 6.0), op.const(1 / 6))
+
+
+def _to_hard_sigmoid(found: Found) -> Any:
+    """Scale first, so that hard sigmoids of every origin read ``clip(x * a + b, 0, 1)``."""
+    bounds = [float(bound.value) for bound in found.call("relax.clip").args[1:]]
+    if bounds != [0.0, 6.0]:
+        return None
+    x = found.operands["x"]
+    sixth, half = (to_constant(np.array(c), operators.dtype(x)) for c in (1 / 6, 0.5))
+    return relax.op.clip(relax.op.add(relax.op.multiply(x, sixth), half), 0.0, 1.0)
+
+
+def _hard_swish_of_six(op: Any, x: Any) -> Any:
+    clipped = op.clip(op.add(x, op.const(3.0)), 0.0, 6.0)
+    return op.multiply(op.multiply(x, clipped), op.const(1 / 6))
+
+
+def _to_hard_swish(found: Found) -> Any:
+    gate = _to_hard_sigmoid(found)
+    return None if gate is None else relax.op.multiply(found.operands["x"], gate)
 
 
 def _layer_norm(op: Any, x: Any, epsilon: Any, gamma: Any, beta: Any) -> Any:
@@ -116,8 +141,8 @@ def _layer_norm_by_rsqrt(op: Any, x: Any, epsilon: Any, gamma: Any, beta: Any) -
     return op.add(op.multiply(normed, gamma), beta)
 
 
-def _to_layer_norm(flow: Dataflow, found: Found) -> Any:
-    axes = _normalised_axes(flow, found, ("gamma", "beta"))
+def _to_layer_norm(found: Found) -> Any:
+    axes = _normalised_axes(found, ("gamma", "beta"))
     if axes is None:
         return None
     operands = found.operands
@@ -136,8 +161,8 @@ def _rms_norm_by_sqrt(op: Any, x: Any, epsilon: Any, gamma: Any) -> Any:
     return op.multiply(op.divide(x, root), gamma)
 
 
-def _to_rms_norm(flow: Dataflow, found: Found) -> Any:
-    axes = _normalised_axes(flow, found, ("gamma",))
+def _to_rms_norm(found: Found) -> Any:
+    axes = _normalised_axes(found, ("gamma",))
     if axes is None:
         return None
     operands = found.operands
@@ -146,7 +171,7 @@ def _to_rms_norm(flow: Dataflow, found: Found) -> Any:
     )
 
 
-def _normalised_axes(flow: Dataflow, found: Found, parameters: tuple[str, ...]) -> list[int] | None:
+def _normalised_axes(found: Found, parameters: tuple[str, ...]) -> list[int] | None:
     """Return the axes that the formula's means run over, None if it is no normalisation.
 
     They must be the last ones, and each parameter must have exactly their shape: one
@@ -155,8 +180,7 @@ def _normalised_axes(flow: Dataflow, found: Found, parameters: tuple[str, ...]) 
     shape = operators.shape(found.operands["x"])
     if shape is None or _scalar(found.operands["epsilon"]) is None:
         return None
-    means = [flow.value(i) for i in found.members if flow.operators[i] == "relax.mean"]
-    spans = {_reduced_axes(mean, len(shape)) for mean in means}
+    spans = {_reduced_axes(mean, len(shape)) for mean in found.calls("relax.mean")}
     if len(spans) != 1:
         return None
     axes = next(iter(spans))

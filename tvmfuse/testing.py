@@ -1,0 +1,240 @@
+"""Help for tests of patterns and kernels, ours and third parties'.
+
+:func:`check_pattern` is the whole contract of a pattern in one call. Tolerances
+live here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvmfuse._tvm import relax, tvm
+from tvmfuse.passes.collect import collect
+from tvmfuse.passes.partition import partition
+from tvmfuse.patterns.base import Case, Generator, Operand, Pattern
+from tvmfuse.patterns.registry import Registry
+from tvmfuse.patterns.trace import Builder, Graph, operand_names
+from tvmfuse.plan import Candidate, FusionPlan, Group, RunTime
+
+Array = npt.NDArray[Any]
+CompileModule = Callable[[Any], Any]
+"""Takes a partitioned module, returns a Relax executable for this machine's CPU."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a result may be from the exact one.
+
+    Parameters
+    ----------
+    relative : float
+        Of the largest magnitude in the exact result.
+    """
+
+    relative: float
+
+
+TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
+    {
+        "float16": Tolerance(1e-2),
+        "bfloat16": Tolerance(5e-2),
+        "float32": Tolerance(1e-5),
+        "float64": Tolerance(1e-11),
+    }
+)
+"""By dtype; sums of up to about a thousand products, accumulated in the dtype itself."""
+
+
+def assert_close(actual: Array, expected: Array, *, dtype: str | None = None) -> None:
+    """Assert that ``actual`` is ``expected`` within the tolerance of a dtype.
+
+    Parameters
+    ----------
+    actual, expected : ndarray
+        Of one shape; NaN must be in the same places.
+    dtype : str, optional
+        The dtype computed in; default that of ``actual``.
+
+    Raises
+    ------
+    AssertionError
+        Shapes differ, or the largest difference is beyond the tolerance.
+    """
+    tolerance = TOLERANCES.get(dtype or str(actual.dtype))
+    assert actual.shape == expected.shape, f"shape {actual.shape} instead of {expected.shape}"
+    if tolerance is None:
+        np.testing.assert_array_equal(actual, expected)
+        return
+    scale = np.abs(expected[np.isfinite(expected)]).max(initial=1e-30)
+    np.testing.assert_allclose(
+        actual.astype(np.float64),
+        expected.astype(np.float64),
+        rtol=0,
+        atol=tolerance.relative * scale,
+        equal_nan=True,
+    )
+
+
+def random_array(shape: Sequence[int], dtype: str, *, seed: int = 0, spread: float = 1.0) -> Array:
+    """Return normally distributed values, the same ones for the same seed.
+
+    Integers lie in [-8, 8), booleans are fair.
+    """
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if "int" in dtype:
+        low = 0 if dtype.startswith("u") else -8
+        return rng.integers(low, 8, shape).astype(dtype)
+    return (spread * rng.standard_normal(shape)).astype(dtype)
+
+
+def build(case: Case, graph: Graph, dtype: str) -> tuple[Any, dict[str, Array]]:
+    """Build the module of a case and a value for each of its operands.
+
+    Parameters
+    ----------
+    case : Case
+        Shapes and options.
+    graph : callable
+        The graph to build, ``graph(op, x, …, *, option, …)``.
+    dtype : str
+        Type of every operand.
+
+    Returns
+    -------
+    tuple of (IRModule, dict of str to ndarray)
+        A module with the function "main", whose inputs are the operands that are not
+        constant, and the values of all operands that the graph may use.
+    """
+    names = [name for name in operand_names(graph) if name in case.operands]
+    values = {
+        name: _random_operand(case.operands[name], dtype, seed=seed)
+        for seed, name in enumerate(names)
+    }
+    inputs = {n: _input(n, case.operands[n], dtype) for n in _input_names(case, names)}
+    constants = {n: relax.const(values[n], dtype) for n in names if n not in inputs}
+    block = relax.BlockBuilder()
+    with block.function("main", list(inputs.values())):
+        with block.dataflow():
+            operands = {**dict.fromkeys(operand_names(graph)), **inputs, **constants}
+            results = graph(Builder(block, dtype), **operands, **case.options)
+            if not isinstance(results, tuple):
+                results = (results,)
+            outputs = [block.emit_output(result) for result in results]
+        block.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+    return relax.transform.CanonicalizeBindings()(block.get()), values
+
+
+def compile_plainly(mod: Any) -> Any:
+    """Compile a partitioned module by TVM alone, group by group, without schedules."""
+    target = tvm.target.Target("llvm")
+    merged = tvm.transform.Sequential(
+        [
+            relax.transform.LegalizeOps(),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FuseTIR(),
+        ]
+    )(mod)
+    pipeline = relax.get_default_pipeline(target)
+    return tvm.compile(merged, target, relax_pipeline=pipeline)
+
+
+def run(executable: Any, inputs: Sequence[Array]) -> list[Array]:
+    """Run "main" on the CPU and return its outputs."""
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    outputs = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    if hasattr(outputs, "numpy"):
+        return [outputs.numpy()]
+    return [output.numpy() for output in outputs]
+
+
+def check_pattern(
+    pattern: Generator,
+    *,
+    dtypes: Sequence[str] = ("float32",),
+    compile_module: CompileModule = compile_plainly,
+) -> None:
+    """Check a pattern against its contract.
+
+    Each case must match as a whole, exactly once, and the fused module must agree with
+    NumPy in float64; each near miss must be refused as a whole.
+
+    Raises
+    ------
+    AssertionError
+        The pattern breaks its contract; the message names the case.
+    """
+    for case in pattern.cases:
+        for dtype in dtypes:
+            check_case(pattern, case, dtype, compile_module=compile_module)
+    for case in pattern.near_misses:
+        check_near_miss(pattern, case)
+
+
+def check_case(
+    pattern: Generator, case: Case, dtype: str, *, compile_module: CompileModule = compile_plainly
+) -> None:
+    """Check one case in one dtype: found once, and right when fused and when not."""
+    mod, values = build(case, graph_of(pattern, case), dtype)
+    whole = candidates_of_everything(pattern, mod)
+    assert len(whole) == 1, f"{pattern.name}, {case.name}: matches as a whole {len(whole)} times"
+    inputs = [values[name] for name in _input_names(case, list(values))]
+    exact = _exact(pattern, case, values)
+    fused = partition(mod, FusionPlan((Group(whole[0], RunTime(1.0, 2.0)),)))
+    for module in (fused, partition(mod, FusionPlan())):
+        outputs = run(compile_module(module), inputs)
+        assert len(outputs) == len(exact), f"{pattern.name}, {case.name}: {len(outputs)} outputs"
+        for output, expected in zip(outputs, exact, strict=True):
+            assert_close(output, expected, dtype=dtype)
+
+
+def check_near_miss(pattern: Generator, case: Case) -> None:
+    """Check that a pattern does not match a graph as a whole."""
+    mod, _ = build(case, graph_of(pattern, case), "float32")
+    whole = candidates_of_everything(pattern, mod)
+    assert not whole, f"{pattern.name} must refuse: {case.name}; it matched {whole[0].label}"
+
+
+def graph_of(pattern: Generator, case: Case) -> Graph:
+    """Return the graph of a case: its own, else its pattern's."""
+    if case.graph is not None:
+        return case.graph
+    assert isinstance(pattern, Pattern), f"{pattern.name}: case {case.name!r} needs a graph"
+    return pattern.graph
+
+
+def candidates_of_everything(pattern: Generator, mod: Any) -> list[Candidate]:
+    """Return the candidates of ``pattern`` that hold every binding of the function."""
+    collected = collect(mod, Registry((pattern,)))
+    count = len(collected.graphs["main"].deps)
+    return [c for c in collected.candidates if len(c.bindings) == count]
+
+
+def _exact(pattern: Generator, case: Case, values: Mapping[str, Array]) -> list[Array]:
+    reference = case.reference
+    if reference is None:
+        assert isinstance(pattern, Pattern), f"{pattern.name}: {case.name!r} needs a reference"
+        reference = pattern.reference
+    names = operand_names(graph_of(pattern, case))
+    operands = {n: values[n].astype(np.float64) if n in values else None for n in names}
+    result = reference(**operands, **case.options)
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _random_operand(operand: Operand, dtype: str, *, seed: int) -> Array:
+    return random_array(operand.shape, dtype, seed=seed, spread=operand.spread)
+
+
+def _input_names(case: Case, names: Sequence[str]) -> Iterator[str]:
+    return (name for name in names if not case.operands[name].is_constant)
+
+
+def _input(name: str, operand: Operand, dtype: str) -> Any:
+    return relax.Var(name, relax.TensorType(operand.shape, dtype))
