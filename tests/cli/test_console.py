@@ -20,6 +20,18 @@ def test_a_time_has_three_digits_and_a_unit(time_us: float, text: str) -> None:
     assert console.duration(time_us) == text
 
 
+def test_a_range_of_times_has_one_unit() -> None:
+    assert console.duration(548.0, 1704.0) == "0.548 – 1.7 ms"
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [(1, "group", "1 group"), (0, "group", "0 groups"), (2, "match", "2 matches")],
+)
+def test_a_number_has_its_noun(number: int, noun: str, text: str) -> None:
+    assert console.count(number, noun) == text
+
+
 def test_what_libraries_print_does_not_reach_standard_output(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -25,6 +25,7 @@ def test_json_names_groups_nodes_and_times(cli: Cli, affine_onnx: Path) -> None:
         "fused_ops",
         "saved_us",
         "fused",
+        "alone",
         "refused",
     ]
     (group,) = found["fused"]
@@ -42,4 +43,4 @@ def test_why_keeps_what_concerns_one_node(cli: Cli, affine_onnx: Path) -> None:
 def test_why_of_an_unknown_node_is_2(cli: Cli, affine_onnx: Path) -> None:
     answer = cli("explain", affine_onnx, "--why", "no-such-node")
     assert answer.code == 2
-    assert "no pattern met a node named 'no-such-node'" in answer.error
+    assert "the model has no node named 'no-such-node'" in answer.error

@@ -106,9 +106,9 @@ def _print(
                 row["side"],
                 row["version"],
                 console.duration(row["median_us"]),
-                " – ".join(map(console.duration, row["quartiles_us"])),
+                console.duration(*row["quartiles_us"]),
                 "" if row is rows[0] else f"{row['ratio']:.2f}×",
-                "" if row is rows[0] else " – ".join(f"{q:.2f}×" for q in row["ratio_quartiles"]),
+                "" if row is rows[0] else " – ".join(f"{q:.2f}" for q in row["ratio_quartiles"]),
             )
             for row in rows
         ],

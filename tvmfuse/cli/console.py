@@ -29,7 +29,7 @@ def print_text(text: str) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table for people.
+    """Print a table for people, if it has any rows.
 
     Parameters
     ----------
@@ -49,20 +49,24 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         )
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))  # Text: a name may hold "[bold]"
-    _results().print(table)
+    if table.row_count:
+        _results().print(table, "")
 
 
-def duration(time_us: float) -> str:
-    """Write a time with three digits and its unit."""
-    for unit, factor in (("s", 1e6), ("ms", 1e3)):
-        if abs(time_us) >= factor:
-            return f"{time_us / factor:.3g} {unit}"
-    return f"{time_us:.3g} µs"
+def duration(*times_us: float) -> str:
+    """Write a time, or the ends of a range, with three digits and the unit of the largest."""
+    largest = max(map(abs, times_us))
+    unit, factor = next(
+        ((unit, factor) for unit, factor in (("s", 1e6), ("ms", 1e3)) if largest >= factor),
+        ("µs", 1.0),
+    )
+    return f"{' – '.join(f'{time_us / factor:.3g}' for time_us in times_us)} {unit}"
 
 
 def count(number: int, noun: str) -> str:
-    """Write a number with its noun: "1 group", "2 groups"."""
-    return f"{number} {noun}" + "s" * (number != 1)
+    """Write a number with its noun: "1 group", "2 groups", "2 matches"."""
+    plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{plural}"
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ from tvmfuse.cli.options import AsJson, ModelFile, Shapes, TargetName
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tvmfuse.report.explain import Explanation, Fused, Refused
+    from tvmfuse.report.explain import Alone, Explanation, Fused, Refused
 
 
 def explain_model(
@@ -50,14 +49,16 @@ def explain_model(
 
 def _print(explanation: Explanation, *, name: str, target: str, is_detailed: bool) -> None:
     _print_fused(explanation.fused)
+    _print_alone(explanation.alone)
     if is_detailed:
         _print_refused(explanation.refused)
-    else:
-        _print_reasons(explanation.refused)
+        return
+    n_groups = console.count(len(explanation.fused), "group")
     console.print_text(
         f"{name} on {target}: {explanation.n_fused_ops} of {explanation.n_ops} operators in "
-        f"{console.count(len(explanation.fused), 'group')}, predicted to save "
-        f"{console.duration(explanation.saved_us)} of a run."
+        f"{n_groups}, predicted to save {console.duration(explanation.saved_us)} of a run; "
+        f"{console.count(len(explanation.refused), 'other match')} not used "
+        "(--why NODE tells which and why)."
     )
 
 
@@ -84,13 +85,19 @@ def _print_fused(groups: Sequence[Fused]) -> None:
     )
 
 
-def _print_reasons(refused: Sequence[Refused]) -> None:
-    """Print a row for each reason, the most frequent first."""
-    counts = Counter((match.pattern, match.stage, match.reason) for match in refused)
-    rows = [(n, pattern, stage, why) for (pattern, stage, why), n in counts.most_common()]
-    console.print_table("Not fused", (">times", "pattern", "stage", "reason"), rows)
+def _print_alone(ops: Sequence[Alone]) -> None:
+    kinds: dict[tuple[str, str], list[Alone]] = {}
+    for op in ops:
+        # What another group saves differs from place to place, and would split every row.
+        reason = op.reason.partition(", saving ")[0] or "no pattern met it"
+        kinds.setdefault((op.op, reason), []).append(op)
+    console.print_table(
+        "Not fused",
+        (">times", "operator", "why", "first of them"),
+        [(len(alike), op, reason, alike[0].node) for (op, reason), alike in kinds.items()],
+    )
 
 
 def _print_refused(refused: Sequence[Refused]) -> None:
     rows = [(match.pattern, " + ".join(match.ops), match.stage, match.reason) for match in refused]
-    console.print_table("Not fused", ("pattern", "operators", "stage", "reason"), rows)
+    console.print_table("Matches not used", ("pattern", "operators", "stage", "reason"), rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -59,20 +59,44 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Alone:
+    """One operator that is in no group.
+
+    Parameters
+    ----------
+    op, node : str
+        The operator, and what a person calls it.
+    reason : str
+        Why no match that holds it is used; "" where no pattern met it.
+    """
+
+    op: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What becomes of the operators of a model.
 
     Parameters
     ----------
-    fused, refused : tuple
-        The groups of the plan, and what it does not use.
-    n_ops : int
-        Operators of the model that do work at run time.
+    fused : tuple of Fused
+        The groups of the plan.
+    alone : tuple of Alone
+        The operators outside of them.
+    refused : tuple of Refused
+        All matches that the plan does not use; most overlap with a group that it does.
     """
 
     fused: tuple[Fused, ...]
+    alone: tuple[Alone, ...]
     refused: tuple[Refused, ...]
-    n_ops: int
+
+    @property
+    def n_ops(self) -> int:
+        """All operators of the model."""
+        return self.n_fused_ops + len(self.alone)
 
     @property
     def n_fused_ops(self) -> int:
@@ -91,6 +115,7 @@ class Explanation:
             "fused_ops": self.n_fused_ops,
             "saved_us": self.saved_us,
             "fused": [asdict(group) for group in self.fused],
+            "alone": [asdict(op) for op in self.alone],
             "refused": [asdict(match) for match in self.refused],
         }
 
@@ -124,8 +149,7 @@ def explain(plan: FusionPlan, functions: Mapping[str, FunctionGraph]) -> Explana
         )
         for match in plan.rejections
     )
-    n_ops = sum(bool(op) for function in functions.values() for op in function.ops)
-    return Explanation(fused, refused, n_ops)
+    return Explanation(fused, tuple(_alone(plan, functions)), refused)
 
 
 def about(explanation: Explanation, node: str) -> Explanation:
@@ -141,19 +165,34 @@ def about(explanation: Explanation, node: str) -> Explanation:
     Raises
     ------
     ModelError
-        No group and no refusal concerns a node of that name.
+        The model has no node of that name, once it is simplified.
     """
     fused = tuple(group for group in explanation.fused if node in group.nodes)
-    refused = tuple(match for match in explanation.refused if node in match.nodes)
-    if fused or refused:
-        return Explanation(fused, refused, explanation.n_ops)
+    alone = tuple(op for op in explanation.alone if node == op.node)
+    if fused or alone:
+        refused = tuple(match for match in explanation.refused if node in match.nodes)
+        return Explanation(fused, alone, refused)
     known = {name for group in explanation.fused for name in group.nodes}
-    known |= {name for match in explanation.refused for name in match.nodes}
+    known |= {op.node for op in explanation.alone}
     near = ", ".join(get_close_matches(node, sorted(known), n=3, cutoff=0.4))
     raise ModelError(
-        f"explain: no pattern met a node named {node!r}"
-        + (f"; did you mean {near}?" if near else "; --json lists the nodes that were met")
+        f"explain: the model has no node named {node!r}; "
+        + (f"did you mean {near}?" if near else "--json lists all of them")
     )
+
+
+def _alone(plan: FusionPlan, functions: Mapping[str, FunctionGraph]) -> Iterator[Alone]:
+    grouped = {
+        (group.candidate.function, i) for group in plan.groups for i in group.candidate.bindings
+    }
+    reasons: dict[tuple[str, int], str] = {}
+    for match in plan.rejections:
+        for i in match.bindings:
+            reasons.setdefault((match.function, i), match.reason)
+    for name, graph in functions.items():
+        for i, (op, node) in enumerate(zip(graph.ops, graph.labels, strict=True)):
+            if op and (name, i) not in grouped:
+                yield Alone(_short(op), node, reasons.get((name, i), ""))
 
 
 def _names(
@@ -161,5 +200,8 @@ def _names(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the operators and the labels of some bindings."""
     graph = functions[function]
-    short = (graph.ops[i].removeprefix("relax.").removeprefix("nn.") for i in bindings)
-    return tuple(short), tuple(graph.labels[i] for i in bindings)
+    return tuple(_short(graph.ops[i]) for i in bindings), tuple(graph.labels[i] for i in bindings)
+
+
+def _short(op: str) -> str:
+    return op.removeprefix("relax.").removeprefix("nn.")
