@@ -122,16 +122,14 @@ def _weight_factor(anchor: Any, factor: Array, weight: Array) -> tuple[Array, in
         An array that broadcasts to the weight's shape, and the weight's axis of output
         channels. None where ``factor`` varies along anything but the output channels.
     """
-    rank = len(operators.shape(anchor) or ())
+    shape = operators.shape(anchor) or ()
     if operators.kind(anchor) == "matmul":
-        if weight.ndim < 2:
-            return None
-        channels = _per_channel(factor, rank, rank - 1)
+        channels = _per_channel(factor, shape, len(shape) - 1) if weight.ndim > 1 else None
         return None if channels is None else (channels, weight.ndim - 1)
     layout, kernel = _layouts(anchor)
-    if len(layout) != rank or len(kernel) != weight.ndim:  # channels in blocks: "NCHW16c"
+    if len(layout) != len(shape) or len(kernel) != weight.ndim:  # channels in blocks: "NCHW16c"
         return None
-    channels = _per_channel(factor, rank, layout.index("C"))
+    channels = _per_channel(factor, shape, layout.index("C"))
     if channels is None:
         return None
     return _filter_factor(anchor, channels, kernel, weight), kernel.index("O")
@@ -163,11 +161,13 @@ def _layouts(anchor: Any) -> tuple[str, str]:
     return str(attrs.out_layout or attrs.data_layout), str(attrs.kernel_layout)
 
 
-def _per_channel(factor: Array, rank: int, axis: int) -> Array | None:
-    """Return a broadcast factor as a vector over ``axis``, None where it varies elsewhere."""
-    if factor.ndim > rank:
-        return None
-    shape = (1,) * (rank - factor.ndim) + factor.shape
-    if any(extent != 1 for i, extent in enumerate(shape) if i != axis):
-        return None
-    return factor.reshape(-1)
+def _per_channel(factor: Array, shape: tuple[int | str, ...], axis: int) -> Array | None:
+    """Return a factor of a result of ``shape`` as a vector over one of its axes.
+
+    None where it varies along another axis, or stretches the result.
+    """
+    padded = (1,) * (len(shape) - factor.ndim) + factor.shape
+    fits = all(
+        extent == 1 or (i == axis and extent == shape[axis]) for i, extent in enumerate(padded)
+    )
+    return factor.reshape(-1) if fits and len(padded) == len(shape) else None
