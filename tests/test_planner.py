@@ -246,10 +246,11 @@ def test_cost_model_without_a_finite_answer_is_refused():
 
 
 def test_greedy_choice_says_so(monkeypatch):
+    # Each two of three overlap: the relaxation takes half of each.
     monkeypatch.setattr(selection, "MAX_EXACT_ITEMS", 1)
-    result = plan(row(3), {(0, 1): 5.0, (1, 2): 4.0})
-    assert chosen(result) == [(0, 1)]
-    assert reason(result, (1, 2)).endswith("too many candidates are entangled for an exact choice)")
+    result = plan([[], [], []], {(0, 1): 5.0, (1, 2): 6.0, (0, 2): 5.0})
+    assert chosen(result) == [(1, 2)]
+    assert reason(result, (0, 1)).endswith("too many candidates overlap for an exact choice)")
 
 
 class Stopwatch:

@@ -24,7 +24,7 @@ from tvmfuse.planner.search import best
 # A gain below this part of the unfused time is within the model's error.
 _MODEL_ERROR = 0.25
 
-_UNPROVEN = " (chosen greedily: too many candidates are entangled for an exact choice)"
+_UNPROVEN = " (chosen greedily: too many candidates overlap for an exact choice)"
 
 
 @dataclass(frozen=True)

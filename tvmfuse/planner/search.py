@@ -55,14 +55,10 @@ def _solve_again(
     old: Selection, values: Sequence[float], rows: Sequence[Row], touched: frozenset[int]
 ) -> Selection:
     """Solve the components that hold a touched item; keep the choice in all others."""
-    chosen, unproven = set(old.chosen), set(old.unproven)
-    for component in components(len(values), rows):
-        if touched.isdisjoint(component.items):
-            continue
-        new = select(values, component)
-        chosen = chosen.difference(component.items) | new.chosen
-        unproven = unproven.difference(component.items) | new.unproven
-    return Selection(frozenset(chosen), frozenset(unproven))
+    parts = [p for p in components(len(values), rows) if not touched.isdisjoint(p.items)]
+    stale = {item for part in parts for item in part.items}
+    new = select(values, parts)
+    return Selection((old.chosen - stale) | new.chosen, (old.unproven - stale) | new.unproven)
 
 
 def _cycles(

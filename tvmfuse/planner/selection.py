@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-# A component with more items is chosen greedily, and a search is cut off after so
-# many nodes: a bound that does not depend on the clock, so plans are reproducible.
-MAX_EXACT_ITEMS = 20_000
+# Where the linear relaxation is not whole already, larger components are rounded, and
+# smaller ones searched for so many nodes. The bounds do not depend on the clock, so
+# that plans are reproducible.
+MAX_EXACT_ITEMS = 200
 _MAX_NODES = 10_000
+_WHOLE = 1e-6
 
 # Equal sums are told apart by position. The nudge is a millionth of the most valuable
 # item and a thousand times the solver's own tolerance.
@@ -75,61 +78,84 @@ def components(n_items: int, rows: Sequence[Row]) -> list[Component]:
     return [Component(tuple(items), tuple(rows_of[at])) for at, items in items_of.items()]
 
 
-def select(values: Sequence[float], component: Component) -> Selection:
-    """Choose the items of a component that are worth the most.
+def select(values: Sequence[float], parts: Sequence[Component]) -> Selection:
+    """Choose the items of some components that are worth the most.
 
     Parameters
     ----------
     values : Sequence[float]
         Of all items; each above 0.
-    component : Component
-        The items to choose from, and every row that holds one of them.
+    parts : Sequence[Component]
+        The items to choose from, with every row that holds one of them.
 
     Returns
     -------
     Selection
-        Exact to a millionth of the largest value, with ties to the earlier item;
-        or greedy and unproven, where the component is too large or too hard.
+        Exact to a millionth of a component's largest value, with ties to the earlier
+        item. Or unproven, for a component that is too large or too hard: then the
+        items that the linear relaxation holds most of are taken while they fit.
     """
-    if not component.rows:
-        return Selection(frozenset(component.items))
-    exact = _exact(values, component) if len(component.items) <= MAX_EXACT_ITEMS else None
-    if exact is not None:
-        return Selection(exact)
-    return Selection(_greedy(values, component), unproven=frozenset(component.items))
+    chosen = {item for part in parts if not part.rows for item in part.items}
+    unproven: set[int] = set()
+    tied = [part for part in parts if part.rows]
+    if not tied:
+        return Selection(frozenset(chosen))
+    # One linear programme for all is far quicker than one each, and mostly whole.
+    shares = _solve(values, tied, is_whole=False) or {}
+    for part in tied:
+        own = {item: shares.get(item, 0.5) for item in part.items}
+        if not _are_whole(own) and len(part.items) <= MAX_EXACT_ITEMS:
+            own = _solve(values, [part], is_whole=True) or own
+        if _are_whole(own):
+            chosen.update(item for item, share in own.items() if share > 0.5)
+            continue
+        chosen |= _rounded(own, values, part)
+        unproven.update(part.items)
+    return Selection(frozenset(chosen), frozenset(unproven))
 
 
-def _exact(values: Sequence[float], component: Component) -> frozenset[int] | None:
-    """Solve the integer programme; None where it is not solved within its bound."""
-    column = {item: i for i, item in enumerate(component.items)}
-    worth = np.array([values[item] for item in component.items])
-    nudge = np.linspace(1.0, 0.0, len(worth)) / len(worth)
-    entries = [(i, column[item]) for i, row in enumerate(component.rows) for item in row.items]
-    matrix = csr_array(
-        (np.ones(len(entries)), tuple(np.array(entries).T)),
-        shape=(len(component.rows), len(worth)),
-    )
+def _solve(
+    values: Sequence[float], parts: Sequence[Component], *, is_whole: bool
+) -> dict[int, float] | None:
+    """Return how much of each item is best to take; None if not solved in bounds."""
+    items = [item for part in parts for item in part.items]
+    rows = [row for part in parts for row in part.rows]
+    column = {item: i for i, item in enumerate(items)}
+    at = [(i, column[item]) for i, row in enumerate(rows) for item in row.items]
+    matrix = csr_array((np.ones(len(at)), tuple(np.array(at).T)), shape=(len(rows), len(items)))
     result = milp(
-        -(worth / worth.max() * _SCALE + nudge * _NUDGE),
-        constraints=LinearConstraint(matrix, ub=[row.limit for row in component.rows]),
-        integrality=np.ones(len(worth)),
+        -np.concatenate([_worth(values, part) for part in parts]),
+        constraints=LinearConstraint(matrix, ub=[row.limit for row in rows]),
+        integrality=np.full(len(items), is_whole),
         bounds=Bounds(0, 1),
         options={"mip_rel_gap": 0.0, "node_limit": _MAX_NODES},
     )
-    if result.status != 0:
-        return None
-    return frozenset(item for item, x in zip(component.items, result.x, strict=True) if x > 0.5)
+    return dict(zip(items, result.x.tolist(), strict=True)) if result.success else None
 
 
-def _greedy(values: Sequence[float], component: Component) -> frozenset[int]:
-    """Take the most valuable item that still fits, again and again."""
-    left = [row.limit for row in component.rows]
+def _worth(values: Sequence[float], part: Component) -> NDArray[np.float64]:
+    """Return the objective of a component: its values on one scale, ties broken."""
+    worth = np.array([values[item] for item in part.items])
+    nudge = np.linspace(1.0, 0.0, len(worth)) / len(worth)
+    return worth / worth.max() * _SCALE + nudge * _NUDGE
+
+
+def _are_whole(shares: Mapping[int, float]) -> bool:
+    return all(abs(share - round(share)) < _WHOLE for share in shares.values())
+
+
+def _rounded(
+    shares: Mapping[int, float], values: Sequence[float], part: Component
+) -> frozenset[int]:
+    """Take items by share, then value, while they fit."""
+    left = [row.limit for row in part.rows]
     rows_of: defaultdict[int, list[int]] = defaultdict(list)
-    for i, row in enumerate(component.rows):
+    for i, row in enumerate(part.rows):
         for item in row.items:
             rows_of[item].append(i)
     chosen = set()
-    for item in sorted(component.items, key=lambda item: (-values[item], item)):
+    order = sorted(part.items, key=lambda i: (-shares.get(i, 0.0), -values[i], i))
+    for item in order:
         if all(left[i] > 0 for i in rows_of[item]):
             chosen.add(item)
             for i in rows_of[item]:
