@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # A rule that does not fit often fails instead of declining: an assertion, a schedule
 # primitive that refuses (RuntimeError), or an attribute, index or key that is not there.
+# Or it makes what cannot be lowered: for a grouped convolution, a reduction across
+# threads that TVM then refuses (ValueError).
 _RULE_FAILURES = (
     RuntimeError,
     AssertionError,
@@ -72,12 +74,16 @@ def schedule(mod: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[str
 
 
 def _apply(rules: tuple[ScheduleRule, ...], func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Schedule a function by the first rule that does not decline."""
+    """Schedule a function by the first rule that does not decline, and try to lower it."""
     from tvm.s_tir import dlight
 
     func = dlight.ApplyDefaultSchedule(*rules)(tvm.IRModule({"main": func}))["main"]
     if not _is_scheduled(func):
         raise ValueError("its blocks do not form plain loop nests")
+    target = tvm.target.Target.current()
+    lower, _, _ = tirx.get_default_tir_pipeline(target)
+    named = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    lower(tirx.transform.BindTarget(target)(named))
     return func
 
 
