@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tvmfuse import __version__
 from tvmfuse._tvm.versions import installed
 from tvmfuse.compiled import Compiled
 from tvmfuse.errors import BundleError, EnvironmentMismatchError
@@ -88,11 +88,7 @@ def is_in(folder: Path) -> bool:
 def versions() -> dict[str, str]:
     """Return the installed versions that a bundle depends on."""
     tvm, tvm_ffi = installed()
-    try:
-        ours = version("tvmfuse")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        ours = "unknown"
-    return {"tvmfuse": ours, "tvm": tvm, "tvm_ffi": tvm_ffi}
+    return {"tvmfuse": __version__, "tvm": tvm, "tvm_ffi": tvm_ffi}
 
 
 def _read(folder: Path) -> dict[str, Any]:

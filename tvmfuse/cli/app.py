@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tvmfuse import __version__
 from tvmfuse.cli.bench import bench_bundle
 from tvmfuse.cli.calibrate import calibrate_device
 from tvmfuse.cli.compile import compile_model
@@ -90,8 +91,8 @@ def _usage(error: typer.TyperException) -> str:
 
 
 def _versions() -> str:
-    names = ("tvmfuse", "apache-tvm", "apache-tvm-ffi")
-    return ", ".join(f"{name} {_version(name)}" for name in names)
+    pair = ", ".join(f"{name} {_version(name)}" for name in ("apache-tvm", "apache-tvm-ffi"))
+    return f"tvmfuse {__version__}, {pair}"
 
 
 def _version(distribution: str) -> str:

@@ -13,6 +13,7 @@ from typing import Literal
 
 import typer
 
+from tvmfuse import __version__
 from tvmfuse.cli import console
 from tvmfuse.cli.options import AsJson
 from tvmfuse.errors import EnvironmentMismatchError
@@ -66,7 +67,7 @@ def check_machine(*, as_json: AsJson = False) -> None:
 
 
 def _checks(begin: Callable[[str], None]) -> Iterator[Check]:
-    yield Check("tvmfuse", "ok", f"{_version('tvmfuse')}, Python {sys.version.split()[0]}")
+    yield Check("tvmfuse", "ok", f"{__version__}, Python {sys.version.split()[0]}")
     begin("load TVM")
     tvm = _tvm()
     yield tvm

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tvmfuse.frontend import TensorSpec
-from tvmfuse.runtime.session import load
+from tvmfuse import targets
+from tvmfuse.compiled import Compiled
+from tvmfuse.frontend import TensorSpec, import_model
+from tvmfuse.runtime.session import Session, load
 
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
@@ -35,12 +38,13 @@ class NodeArg:
 
 
 class InferenceSession:
-    """A bundle behind the calls that programs make of ONNX Runtime.
+    """A compiled model behind the calls that programs make of ONNX Runtime.
 
     Parameters
     ----------
     path : str or path
-        A bundle's directory.
+        A bundle's directory; or an ONNX file, which is then compiled for this
+        machine's CPU, each time anew.
     sess_options, providers : optional
         Accepted so that a call need not change; without effect. The target was
         chosen when compiling, and ``TVM_NUM_THREADS`` sets the threads.
@@ -52,7 +56,7 @@ class InferenceSession:
         sess_options: object = None,
         providers: object = None,
     ) -> None:
-        self._session = load(path)
+        self._session = load(path) if Path(path).is_dir() else Session.of(_compile(path))
 
     def run(
         self,
@@ -70,6 +74,12 @@ class InferenceSession:
     def get_outputs(self) -> list[NodeArg]:
         """Describe the outputs."""
         return [_node_arg(spec) for spec in self._session.outputs]
+
+
+def _compile(path: str | os.PathLike[str]) -> Compiled:
+    from tvmfuse import _pipeline
+
+    return _pipeline.build(import_model(path), targets.resolve("cpu"))
 
 
 def _node_arg(spec: TensorSpec) -> NodeArg:

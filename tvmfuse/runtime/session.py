@@ -173,12 +173,10 @@ def load(path: str | os.PathLike[str]) -> Session:
         It was made with another TVM.
     """
     found = bundle.read(path)
-    return Session(
-        tvm.runtime.load_module(str(found.library)),
-        found.params(),
-        signature=found.signature,
-        device=_device(found.manifest["target"]["attrs"], owner=str(found.path)),
-    )
+    # Before the library: TVM's own complaint about a device speaks of loaders.
+    device = _device(found.manifest["target"]["attrs"], owner=str(found.path))
+    library = tvm.runtime.load_module(str(found.library))
+    return Session(library, found.params(), signature=found.signature, device=device)
 
 
 class _Slot:
