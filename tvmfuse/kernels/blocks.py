@@ -34,6 +34,12 @@ def children(sch: Schedule) -> list[Block]:
     return list(sch.get_child_blocks(sch.get_sblock("root")))
 
 
+def is_made_of_blocks(function: Any) -> bool:
+    """Whether a function computes in blocks, rather than calling the runtime (sorting)."""
+    body = function.body
+    return isinstance(body, s_tir.SBlockRealize) and str(body.block.name_hint) == "root"
+
+
 def role(sch: Schedule, block: Block) -> str:
     """Return the role that a family gave to ``block``, or ""."""
     return str(sch.get(block).annotations.get(ROLE, ""))
@@ -205,6 +211,11 @@ def readers(sch: Schedule, block: Block) -> int:
 def same(sch: Schedule, a: Block, b: Block) -> bool:
     """Whether two references name one block."""
     return bool(sch.get(a).same_as(sch.get(b)))
+
+
+def same_loop(sch: Schedule, a: Loop, b: Loop) -> bool:
+    """Whether two references name one loop; each query makes new references."""
+    return bool(sch.get(a).loop_var.same_as(sch.get(b).loop_var))
 
 
 def is_last_axis(sch: Schedule, block: Block, loop: Loop) -> bool:

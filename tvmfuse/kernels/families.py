@@ -60,6 +60,8 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     Scheduled
         Marked as scheduled, so that no later pass touches it.
     """
+    if not blocks.is_made_of_blocks(function):
+        return Scheduled(_finished(function, function), "", "a call of the runtime")
     family = family_of(function)
     note = ""
     for name in dict.fromkeys((family, "generic")):

@@ -36,7 +36,7 @@ def _inline_what_can_be(sch: Schedule) -> None:
 def _schedule_nest(sch: Schedule, block: Block, machine: Machine) -> None:
     loops = sch.get_loops(block)
     reduced = blocks.own_reduction_loops(sch, block)
-    spatial = [loop for loop in loops if not any(loop is other for other in reduced)]
+    spatial = [loop for loop in loops if not any(blocks.same_loop(sch, loop, r) for r in reduced)]
     try:
         steps = product(blocks.extents(sch, loops))
     except LoweringError:

@@ -262,6 +262,8 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     if more:
         raise LoweringError(f"one output is required, but the kernel has {len(more) + 1}")
     loops = sch.get_loops(out)
+    if not loops:
+        raise LoweringError("a reduction to one number has no rows")
     is_full = len(loops) == rank and not blocks.is_reduction(sch, out)
     within = [loops[a] for a in sorted(axes)] if is_full else []
     outside = [
@@ -281,7 +283,8 @@ def _by_rows(
     is_parallel: bool,
 ) -> None:
     """Compute every other block within one row, or one vector of neighbouring rows."""
-    last_is_row = bool(outside) and not (within and within[-1] is sch.get_loops(out)[-1])
+    last = sch.get_loops(out)[-1]
+    last_is_row = bool(outside) and not (within and blocks.same_loop(sch, within[-1], last))
     lanes: list[Any] = []
     if last_is_row and _is_vectorizable(sch, out, outside[-1], machine):
         rest, vector = blocks.split(sch, outside[-1], [None, machine.lanes])
@@ -289,7 +292,7 @@ def _by_rows(
     reduced = blocks.own_reduction_loops(sch, out)
     sch.reorder(*outside, *within, *reduced, *lanes)
     if not outside:
-        raise LoweringError("a reduction to a single row has no parallel loop")
+        raise LoweringError("a reduction to one row has no rows")
     row = sch.fuse(*outside) if len(outside) > 1 else outside[0]
     steps = [b for b in reversed(blocks.children(sch)) if not blocks.same(sch, b, out)]
     for block in steps:
