@@ -17,10 +17,11 @@ _FOREIGN = Host(arch="", system="", cores=4)  # assumed of a CPU that is not thi
 # scheduling model, and LLVM then spills the accumulators of a 6 x 16 tile.
 _ALIASES = {"aarch64": "cortex-a72"}
 
-# Features that let LLVM use further instructions; all others only tune ("fast-...").
+# Features whose instructions LLVM may choose by itself. Others only tune ("fast-..."), or
+# need intrinsics (AMX).
 _INSTRUCTIONS = re.compile(
     # x86
-    r"avx.*|amx.*|s?sse.*|fma4?|f16c|bmi2?|tbm|xop|lzcnt|popcnt|movbe|gfni|vaes|vpclmulqdq|pclmul"
+    r"avx.*|s?sse.*|fma4?|f16c|bmi2?|tbm|xop|lzcnt|popcnt|movbe|gfni|vaes|vpclmulqdq|pclmul"
     r"|aes|sha|adx|cx16|crc32|sahf"
     # Arm
     r"|neon|fp-armv8|fullfp16|fp16fml|dotprod|bf16|i8mm|sve.*|sme.*|rdm|lse2?|rcpc.*|complxnum"
@@ -60,18 +61,37 @@ def target(name: str = "", *, host: Host | None = None) -> Target:
         LLVM knows no CPU of that name.
     """
     host = host or detect()
-    here = _host_attrs(host)
-    attrs = _named_attrs(name, host) if name else here
+    if not name:
+        return describe("cpu", _host_attrs(host), host=host)
+    return describe(f"cpu:{name}", _named_attrs(name, host), host=host)
+
+
+def describe(spec: str, attrs: Mapping[str, Any], *, host: Host | None = None) -> Target:
+    """Complete a TVM target of kind ``llvm`` by what schedules and costs need.
+
+    Parameters
+    ----------
+    spec : str
+        Its name in messages and bundles.
+    attrs : Mapping
+        The TVM target; the number of cores is added where it is missing.
+    host : Host, optional
+        This machine; detected where not given.
+    """
+    host = host or detect()
     features = instructions(attrs)
-    runs_here = attrs["mtriple"] == host.triple and features <= instructions(here)
+    is_ours = host.is_named_by(attrs.get("mtriple", host.triple))
+    runs_here = is_ours and features <= instructions(_host_attrs(host))
     machine = host if runs_here else _FOREIGN
-    # LLVM avoids 512-bit vectors on CPUs that once slowed down for them.
-    mattr = attrs.get("mattr", []) + (["-prefer-256-bit"] if "avx512f" in features else [])
+    attrs = {"num-cores": machine.cores, **attrs}
+    if "avx512f" in features:
+        # LLVM avoids 512-bit vectors on CPUs that once slowed down for them.
+        attrs["mattr"] = list(dict.fromkeys([*attrs.get("mattr", ()), "-prefer-256-bit"]))
     vector_bytes, vector_registers = _vectors(features)
     return Target(
-        spec=f"cpu:{name}" if name else "cpu",
+        spec=spec,
         kind="llvm",
-        attrs={**attrs, **({"mattr": mattr} if mattr else {}), "num-cores": machine.cores},
+        attrs=attrs,
         peaks=default_peaks(machine, vector_bytes=vector_bytes),
         rules="cpu",
         vector_bytes=vector_bytes,
@@ -132,7 +152,7 @@ def _host_attrs(host: Host) -> dict[str, Any]:
     """Name this machine's CPU, without what its operating system hides.
 
     LLVM goes by the model number. A virtual machine often hides extensions of
-    its model (AMX, AVX-512), and using them would be an illegal instruction.
+    its model (AVX-512, say), and using them would be an illegal instruction.
     """
     from tvmfuse._tvm import tvm
 

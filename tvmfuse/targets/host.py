@@ -54,6 +54,13 @@ class Host:
             return f"{self.arch}-pc-windows-msvc"
         return f"{self.arch}-unknown-linux-gnu"
 
+    def is_named_by(self, triple: str) -> bool:
+        """Return whether a triple, by any vendor, is of this processor and system."""
+        arch, _, rest = triple.partition("-")
+        systems = {"linux": "linux", "darwin": "macos|darwin", "win32": "windows"}
+        system = systems.get(self.system, self.system)
+        return arch.replace("arm64", "aarch64") == self.arch and bool(re.search(system, rest))
+
 
 def detect(root: Path = Path("/")) -> Host:
     """Describe this machine; what cannot be read becomes a modest default.
