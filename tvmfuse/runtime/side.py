@@ -63,9 +63,9 @@ def python_side(
         The interpreter: that of another environment where the side needs one.
     """
     # -P: the folder of the script holds modules that are not meant to be top-level.
-    start = (python, "-P", str(Path(worker.__file__)))
+    script = (python, "-P", str(Path(worker.__file__)))
     arguments = (name, str(model), str(inputs), "--threads", str(threads))
-    return Side(name, start + arguments, threads)
+    return Side(name, script + arguments, threads)
 
 
 class Worker:
@@ -141,3 +141,4 @@ def start(side: Side, *, timeout_s: float) -> Iterator[tuple[Worker, str]]:
                 yield worker, str(worker.ask(None, timeout_s=timeout_s)["version"])
             finally:
                 process.kill()
+                process.communicate()  # unlike leaving the block, it minds no request left unread
