@@ -11,7 +11,7 @@ from tvmfuse.errors import TvmFuseError
 from tvmfuse.integrations import relax_pipeline as _relax_pipeline
 
 if TYPE_CHECKING:
-    from tvmfuse._api import compile_source as compile
+    from tvmfuse._api import compile_source as compile  # noqa: A004 - the public name
     from tvmfuse._pipeline import pipeline
     from tvmfuse.bundle import save
     from tvmfuse.compiled import Compiled

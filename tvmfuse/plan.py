@@ -141,7 +141,9 @@ class Candidate:
     @property
     def label(self) -> str:
         """Short readable name: the operators in order."""
-        return " + ".join(op.name.removeprefix("relax.").removeprefix("nn.") for op in self.graph.ops)
+        return " + ".join(
+            op.name.removeprefix("relax.").removeprefix("nn.") for op in self.graph.ops
+        )
 
 
 @dataclass(frozen=True)

@@ -123,9 +123,7 @@ def _odd_rational(
     x: Expr, numerator: Sequence[float], denominator: Sequence[float], *, limit: float
 ) -> Expr:
     def ratio(x: Expr) -> Expr:
-        return bind(
-            x * x, lambda t: x * _polynomial(numerator, t) / _polynomial(denominator, t)
-        )
+        return bind(x * x, lambda t: x * _polynomial(numerator, t) / _polynomial(denominator, t))
 
     return bind(clip(x, -limit, limit), ratio)
 

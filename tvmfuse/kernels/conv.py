@@ -210,7 +210,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     tasks = _tasks(sch, anchor, tile, machine, choose)
     o_task, o_tile, o_in = blocks.split(sch, o, [tasks.columns, None, tile.blocks])
     if is_flat:
-        p_task, p_tile, p_in = blocks.split(sch, *pixels, [tasks.rows, None, tile.width])
+        p_task, p_tile, p_in = blocks.split(sch, pixels[0], [tasks.rows, None, tile.width])
         outer, inner = [o_tile, p_tile], [p_in, o_in]
     else:
         h, w = pixels
@@ -254,9 +254,7 @@ def _vector_block(sch: Schedule, loop: Loop, machine: Machine) -> None:
     blocks.vectorize(sch, loop, machine.lanes)
 
 
-def _tasks(
-    sch: Schedule, anchor: Block, tile: ConvTile, machine: Machine, choose: Choose
-) -> Tasks:
+def _tasks(sch: Schedule, anchor: Block, tile: ConvTile, machine: Machine, choose: Choose) -> Tasks:
     axes = [int(axis.dom.extent) for axis in blocks.iter_vars(sch, anchor)]
     is_flat = len(axes) == _FLAT_AXES
     batch, out_blocks, rows = axes[0], axes[1], axes[2]

@@ -267,7 +267,9 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     is_full = len(loops) == rank and not blocks.is_reduction(sch, out)
     within = [loops[a] for a in sorted(axes)] if is_full else []
     outside = [
-        loop for i, loop in enumerate(loops) if not (is_full and i in axes) and i < _spatial(sch, out)
+        loop
+        for i, loop in enumerate(loops)
+        if not (is_full and i in axes) and i < _spatial(sch, out)
     ]
     elements = product(blocks.extents(sch, loops)) if is_full else _work(sch)
     _by_rows(sch, out, outside, within, machine, is_parallel=elements >= _MIN_PARALLEL_ELEMENTS)
@@ -364,5 +366,3 @@ def _kept_index(rows: Rows) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
 
 def _one(x: Tensor) -> Expr:
     return tirx.const(1.0, x.dtype)
-
-

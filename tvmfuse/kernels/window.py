@@ -95,8 +95,9 @@ def emit_mean(x: Tensor, window: Window, machine: Machine, *, count_padding: boo
 
     return te.compute(
         total.shape,
-        lambda n, c, h, w, i: total[n, c, h, w, i]
-        / tirx.Cast(x.dtype, covered(0, h) * covered(1, w)),
+        lambda n, c, h, w, i: (
+            total[n, c, h, w, i] / tirx.Cast(x.dtype, covered(0, h) * covered(1, w))
+        ),
         name="mean",
     )
 

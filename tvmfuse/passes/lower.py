@@ -83,7 +83,7 @@ def lower(mod: Any, target: Any, rules: Rules) -> Lowered:
             mod = inline_group(mod, failed.group)
 
 
-class _Failed(Exception):
+class _Failed(Exception):  # noqa: N818 - caught where the group is dissolved
     def __init__(self, group: str, reason: str) -> None:
         super().__init__(reason)
         self.group, self.reason = group, reason
@@ -155,7 +155,7 @@ class _Kernels:
 
 
 @relax.expr_functor.mutator
-class _Calls(relax.PyExprMutator):  # type: ignore[misc]
+class _Calls(relax.PyExprMutator):
     """Replaces calls of groups by calls of their kernels."""
 
     def __init__(self, mod: Any, kernels: Mapping[Any, Any]) -> None:

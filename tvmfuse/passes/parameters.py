@@ -68,9 +68,7 @@ def _with_bindings(body: Any, bindings: list[Any]) -> Any:
     """Put ``bindings`` before all others, where every block can see them."""
     if not bindings:
         return body
-    outside = [
-        relax.VarBinding(relax.Var(b.var.name, b.var.ty), b.value) for b in bindings
-    ]
+    outside = [relax.VarBinding(relax.Var(b.var.name, b.var.ty), b.value) for b in bindings]
     names = {b.var: o.var for b, o in zip(bindings, outside, strict=True)}
     body = tvm_ffi.structural_map(
         body, ((relax.DataflowVar, lambda v: names.get(v, v)),), order="post"

@@ -182,7 +182,7 @@ class _Walk:
         """Return a call that copies a tensor of plain ``shape`` between two forms."""
         assert isinstance(form, Blocked)
         emit = _unblock(shape) if to_plain else _block(shape, form)
-        prim, args, out_ty = relax.utils.gen_call_tir_inputs(emit, source)
+        prim, _, out_ty = relax.utils.gen_call_tir_inputs(emit, source)
         kernel = self._add_kernel(prim, "layout")
         param = relax.Var("x", source.ty)
         call = self._normal(relax.call_tir(kernel, relax.Tuple([param]), out_ty))

@@ -14,7 +14,7 @@ Expr = Any  # relax.Expr
 Var = Any  # relax.Var
 
 
-class NotRewritable(Exception):
+class NotRewritable(Exception):  # noqa: N818 - a refusal, not an error
     """A group, or an operator in it, has no form but the plain one here."""
 
 
