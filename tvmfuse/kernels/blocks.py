@@ -57,7 +57,9 @@ def tile(sch: Schedule, block: Block) -> tuple[int, ...]:
 
 def is_reduction(sch: Schedule, block: Block) -> bool:
     """Whether ``block`` has a reduction axis."""
-    return any(int(axis.iter_type) == int(tirx.IterVar.CommReduce) for axis in iter_vars(sch, block))
+    return any(
+        int(axis.iter_type) == int(tirx.IterVar.CommReduce) for axis in iter_vars(sch, block)
+    )
 
 
 def iter_vars(sch: Schedule, block: Block) -> list[Any]:
@@ -67,7 +69,7 @@ def iter_vars(sch: Schedule, block: Block) -> list[Any]:
 
 def outputs(sch: Schedule) -> list[Block]:
     """Return the blocks that write a parameter of the function."""
-    params = [param for param in sch.mod["main"].params]
+    params = list(sch.mod["main"].params)
     return [block for block in children(sch) if _writes_any(sch, block, params)]
 
 
@@ -122,6 +124,32 @@ def sole_output(sch: Schedule) -> Block:
     if len(found) != 1:
         raise LoweringError(f"one output is required, but the kernel has {len(found)}")
     return found[0]
+
+
+def loops_as_read(sch: Schedule, block: Block, source: Block) -> list[Loop]:
+    """Return the loops of ``block`` in the order of the axes of ``source`` that it reads.
+
+    So a result that is stored transposed is still computed in tiles of the product.
+
+    Raises
+    ------
+    LoweringError
+        It does not read one element of ``source`` for each of its own.
+    """
+    (written,) = sch.get(source).writes
+    statement, realize = sch.get(block), _realize(sch, block)
+    loops = {sch.get(loop).loop_var: loop for loop in sch.get_loops(block)}
+    by_axis = {
+        axis.var: loops.get(value)
+        for axis, value in zip(statement.iter_vars, realize.iter_values, strict=True)
+        if isinstance(value, tirx.Var)
+    }
+    for region in statement.reads:
+        if region.source.same_as(written.source):
+            found = [by_axis.get(part.min) for part in region.region]
+            if None not in found and len(found) == len(loops):
+                return found
+    raise LoweringError("the epilogue does not read the product element by element")
 
 
 def inner_loops(sch: Schedule, block: Block, outer: Loop) -> tuple[list[Loop], list[Loop]]:

@@ -115,10 +115,10 @@ def emit_batched(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool = F
     panels, columns = ceil_div(n, tile.columns), tile.columns
 
     def column(*index: Any) -> Any:
-        *g, p, l, c = index
-        j = p * columns + c
+        *g, panel, row, lane = index
+        j = panel * columns + lane
         at = j if panels * columns == n else te.min(j, n - 1)
-        matrix = (at, l) if transposed else (l, at)
+        matrix = (at, row) if transposed else (row, at)
         return b[(*_broadcast_index(b.shape[:-2], g), *matrix)]
 
     attrs = {FAMILY: "gemm", ROLE: "pack"}
@@ -175,7 +175,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     blocks.inline_all(sch)
     anchor, out = blocks.find(sch, "anchor"), blocks.sole_output(sch)
     tile = GemmTile(*blocks.tile(sch, anchor))
-    *batch, i, j = sch.get_loops(out)
+    *batch, i, j = blocks.loops_as_read(sch, out, anchor)
     tasks = _tasks(sch, anchor, tile, machine, choose)
     j_task, j_tile, j_in = blocks.split(sch, j, [tasks.columns, None, tile.columns])
     i_task, i_tile, i_in = blocks.split(sch, i, [tasks.rows, None, tile.rows])
@@ -208,9 +208,7 @@ def _register_tile(
     sch.set_scope(anchor, 0, "local")
 
 
-def _tasks(
-    sch: Schedule, anchor: Block, tile: GemmTile, machine: Machine, choose: Choose
-) -> Tasks:
+def _tasks(sch: Schedule, anchor: Block, tile: GemmTile, machine: Machine, choose: Choose) -> Tasks:
     axes = [int(axis.dom.extent) for axis in blocks.iter_vars(sch, anchor)]
     *batch, rows, columns, k = axes
     row_tiles, column_tiles = rows // tile.rows, columns // tile.columns
