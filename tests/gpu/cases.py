@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -67,6 +67,8 @@ MATMUL = Case(
     relax=lambda x, w, b: relax.op.nn.relu(relax.op.add(relax.op.matmul(x, w), b)),
     numpy=lambda x, w, b: np.maximum(x @ w + b, 0),
 )
+# On Metal by matrix units; neither extent is a whole number of blocks of such tiles.
+MATMUL_HALF = replace(MATMUL, name="matmul + bias + relu in half", dtype="float16")
 # Large inputs: exp of the difference to anything but the maximum overflows.
 SOFTMAX = Case(
     "softmax",

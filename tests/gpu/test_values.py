@@ -7,16 +7,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.gpu.cases import ADD_LAYER_NORM, MATMUL, SOFTMAX, Case
+from tests.gpu.cases import ADD_LAYER_NORM, MATMUL, MATMUL_HALF, SOFTMAX, Case
 from tests.gpu.emulator import ORDERS, Emulator
 from tests.gpu.lowering import DeviceCode, fused, lower, output_name
 from tvmfuse.targets import resolve
 
+CASES = (MATMUL, MATMUL_HALF, SOFTMAX, ADD_LAYER_NORM)
 TOLERANCE = {"float32": 1e-5, "float16": 5e-3}
 
 
 @pytest.mark.parametrize("spec", ["cuda:sm_80", "metal:m1"])
-@pytest.mark.parametrize("case", [MATMUL, SOFTMAX, ADD_LAYER_NORM], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kernel_agrees_with_numpy_in_both_thread_orders(
     case: Case, spec: str, emulate: Callable[[DeviceCode], Emulator]
 ) -> None:
@@ -34,7 +35,7 @@ def test_kernel_agrees_with_numpy_in_both_thread_orders(
 
 
 @pytest.mark.parametrize("spec", ["cuda:sm_80", "metal:m1"])
-@pytest.mark.parametrize("case", [MATMUL, SOFTMAX, ADD_LAYER_NORM], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fused_group_is_one_launch_within_the_limits(case: Case, spec: str) -> None:
     target = resolve(spec)
     (launch,) = lower(fused(case.relax, case.dtype, **case.shapes), target).launches
