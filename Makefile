@@ -19,7 +19,7 @@ run: $(VENV)/.installed ## Fetch a real model, compile, explain, check against O
 	$(BIN)/python scripts/run.py --into $(MODELS)
 
 test: $(VENV)/.installed ## Run the tests; ARGS="-k softmax" selects some, ARGS="-m slow" the long ones
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal $(ARGS)
 
 coverage: $(VENV)/.installed ## Run the tests and show the lines that none of them reached
 	$(BIN)/coverage erase
