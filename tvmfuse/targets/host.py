@@ -83,9 +83,11 @@ def detect(root: Path = Path("/")) -> Host:
 
 def _affinity() -> frozenset[int]:
     """Return the hardware threads that this process may use; empty if unknown."""
-    if sys.platform == "linux":
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset()
+    if sys.platform != "linux":
+        return frozenset()
+    # TVM's thread pool pins the thread that first runs a kernel; others keep the mask.
+    threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    return frozenset[int]().union(*(os.sched_getaffinity(thread) for thread in threads))
 
 
 def _usable_cores(root: Path, cpus: frozenset[int]) -> int:
