@@ -54,6 +54,11 @@ def test_a_bundle_loads_from_a_path_with_spaces_and_accents(
     assert bundle.read(path).manifest["model"] == "affine"
 
 
+def test_whoever_may_read_one_file_may_read_all(folder: Path) -> None:
+    readable = {bool(path.stat().st_mode & 0o004) for path in folder.iterdir()}
+    assert len(readable) == 1
+
+
 def test_an_older_bundle_is_replaced_and_nothing_else_is_left(
     compiled: Compiled, folder: Path
 ) -> None:

@@ -176,8 +176,9 @@ def _write(compiled: Compiled, folder: Path) -> None:
     library, *sources = export(compiled.executable, compiled.target, folder)
     # order="C" keeps 0-d arrays 0-d, which np.ascontiguousarray does not.
     params = {name: np.asarray(array, order="C") for name, array in compiled.params.items()}
-    safetensors.numpy.save_file(params, folder / _PARAMS)
     _write_json(folder / _PLAN, compiled.plan.to_json())
+    safetensors.numpy.save_file(params, folder / _PARAMS)
+    shutil.copymode(folder / _PLAN, folder / _PARAMS)  # safetensors keeps it from all others
     kernels = [asdict(kernel) for kernel in compiled.kernels]
     _write_json(folder / _KERNELS, {"schema": manifest.SCHEMA, "kernels": kernels})
     others = [path.name for path in sources] + [_PARAMS, _PLAN, _KERNELS]
