@@ -25,6 +25,7 @@ from tvmfuse.patterns.registry import Registry, default
 from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan
 from tvmfuse.planner import choose
 from tvmfuse.targets import Target
+from tvmfuse.targets.export import compile_context
 
 Progress = Callable[[str], None]
 
@@ -174,8 +175,9 @@ def build(
         Its weights lie beside its code.
     """
     stages = _Stages(progress)
+    context = compile_context(target)  # a missing compiler is told now, not after all stages
     prepared = prepare(model.module, target, options=options, stages=stages)
-    with stages.stage("build"):
+    with stages.stage("build"), context:
         lifted = lift_parameters(prepared.module)
         executable = _generate(lifted.module, target.tvm())
     return Compiled(
