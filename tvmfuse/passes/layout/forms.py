@@ -35,19 +35,29 @@ class Blocked:
     """Channels in blocks: (n, c, h, w) becomes (n, c / block, h, w, block).
 
     A last block that is not full holds zeros when it is made, and finite values
-    that nothing reads after that. A lower rank is filled with leading ones.
+    that nothing reads after that.
+
+    Parameters
+    ----------
+    block : int
+        Channels in one block.
+    rank : int
+        Rank of the plain tensors that go together: 4 for images, 3 for rows
+        (n, c, w), which become images of height one. An operand of lower rank
+        stretches, as NumPy does, by leading ones.
     """
 
     block: int
+    rank: int = 4
 
     def shape(self, shape: Shape) -> Shape:
         """See :meth:`Plain.shape`."""
-        n, c, h, w = rank4(shape)
+        n, c, h, w = as_image(shape, self.rank)
         return (n, ceil_div(c, self.block), h, w, self.block)
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
-        n, c, h, w = rank4(array.shape)
+        n, c, h, w = as_image(array.shape, self.rank)
         full = np.zeros((n, round_up(c, self.block), h, w), array.dtype)
         full[:, :c] = array.reshape(n, c, h, w)
         parts = full.reshape(n, -1, self.block, h, w)
@@ -58,9 +68,11 @@ class Blocked:
 class Trailing:
     """Blocks of one channel: (n, c, h, w) becomes (n, c, h, w, 1), the same bytes."""
 
+    rank: int = 4
+
     def shape(self, shape: Shape) -> Shape:
         """See :meth:`Plain.shape`."""
-        return (*rank4(shape), 1)
+        return (*as_image(shape, self.rank), 1)
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
@@ -69,14 +81,14 @@ class Trailing:
 
 @dataclass(frozen=True)
 class ConvWeight:
-    """(out, in, kh, kw) becomes (out / b, in / a, kh, kw, a, b), filled with zeros."""
+    """(out, in, [kh,] kw) becomes (out / b, in / a, kh, kw, a, b), filled with zeros."""
 
     block_in: int
     block_out: int
 
     def shape(self, shape: Shape) -> Shape:
         """See :meth:`Plain.shape`."""
-        o, i, kh, kw = shape
+        o, i, kh, kw = as_image(shape, len(shape))
         return (
             ceil_div(o, self.block_out),
             ceil_div(i, self.block_in),
@@ -88,9 +100,9 @@ class ConvWeight:
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
-        o, i, kh, kw = array.shape
+        o, i, kh, kw = as_image(array.shape, array.ndim)
         full = np.zeros((round_up(o, self.block_out), round_up(i, self.block_in), kh, kw), "f4")
-        full[:o, :i] = array
+        full[:o, :i] = array.reshape(o, i, kh, kw)
         parts = full.reshape(
             -1, self.block_out, full.shape[1] // self.block_in, self.block_in, kh, kw
         )
@@ -99,20 +111,20 @@ class ConvWeight:
 
 @dataclass(frozen=True)
 class DepthwiseWeight:
-    """(channels, 1, kh, kw) becomes (channels / block, kh, kw, block), filled with zeros."""
+    """(channels, 1, [kh,] kw) becomes (channels / block, kh, kw, block), filled with zeros."""
 
     block: int
 
     def shape(self, shape: Shape) -> Shape:
         """See :meth:`Plain.shape`."""
-        c, _, kh, kw = shape
+        c, _, kh, kw = as_image(shape, len(shape))
         return (ceil_div(c, self.block), kh, kw, self.block)
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
-        c, _, kh, kw = array.shape
+        c, _, kh, kw = as_image(array.shape, array.ndim)
         full = np.zeros((round_up(c, self.block), kh, kw), array.dtype)
-        full[:c] = array[:, 0]
+        full[:c] = array.reshape(c, kh, kw)
         return np.ascontiguousarray(full.reshape(-1, self.block, kh, kw).transpose(0, 2, 3, 1))
 
 
@@ -136,6 +148,7 @@ Form = Plain | Blocked | Trailing | ConvWeight | DepthwiseWeight | Panels
 PLAIN = Plain()
 
 
-def rank4(shape: Shape) -> Shape:
-    """Return ``shape`` with leading ones up to rank 4."""
-    return (1,) * (4 - len(shape)) + tuple(shape)
+def as_image(shape: Shape, rank: int) -> Shape:
+    """Return the shape of rank 4 as which a tensor among others of ``rank`` is seen."""
+    n, c, *spatial = (1,) * (rank - len(shape)) + tuple(shape)
+    return (n, c, *(1,) * (2 - len(spatial)), *spatial)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvmfuse._tvm import relax, te, tvm, tvm_ffi
 from tvmfuse.kernels.tiling import Machine
-from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form, Trailing, rank4
+from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form, Trailing, as_image
 from tvmfuse.passes.layout.rewrite import (
     NotRewritable,
     Rewriter,
@@ -22,6 +22,8 @@ from tvmfuse.passes.layout.rewrite import (
     shape_of,
 )
 from tvmfuse.passes.layout.rules import ANCHORS, RULES
+
+_IMAGE_RANK = 4
 
 Var = Any  # relax.Var
 Expr = Any  # relax.Expr
@@ -232,13 +234,14 @@ def _layout_attrs() -> Any:
 
 def _block(shape: tuple[int, ...], form: Blocked) -> Any:
     """Return an emitter that copies a plain tensor into blocks."""
-    channels, block = rank4(shape)[1], form.block
-    lead = 4 - len(shape)
+    channels, block = as_image(shape, form.rank)[1], form.block
 
     def emit(x: Any) -> Any:
         def value(n: Any, c: Any, h: Any, w: Any, i: Any) -> Any:
             channel = c * block + i
-            read = x[(n, channel, h, w)[lead:]]
+            # A lower rank lacks axes in front; a row lacks the height.
+            place = (n, channel, h, w) if form.rank == _IMAGE_RANK else (n, channel, w)
+            read = x[place[form.rank - len(shape) :]]
             if channels % block == 0:
                 return read
             return te.if_then_else(channel < channels, read, tvm.tirx.const(0, x.dtype))
@@ -250,13 +253,12 @@ def _block(shape: tuple[int, ...], form: Blocked) -> Any:
 
 def _unblock(shape: tuple[int, ...]) -> Any:
     """Return an emitter that copies blocks into a plain tensor."""
-    lead = 4 - len(shape)
 
     def emit(x: Any) -> Any:
         block = int(x.shape[4])
 
-        def value(*axes: Any) -> Any:
-            n, c, h, w = (0,) * lead + axes
+        def value(n: Any, c: Any, *axes: Any) -> Any:
+            h, w = axes if len(axes) == 2 else (0, *axes)
             return x[n, c // block, h, w, c % block]
 
         return te.compute(shape, value, name="from_blocked")

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvmfuse._tvm import relax
-from tvmfuse.kernels import conv, gemm, window
+from tvmfuse.kernels import conv as conv_kernel
+from tvmfuse.kernels import gemm, window
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.tiling import gemm_tile
 from tvmfuse.passes.layout.forms import (
@@ -22,7 +23,7 @@ from tvmfuse.passes.layout.forms import (
     Form,
     Panels,
     Trailing,
-    rank4,
+    as_image,
 )
 from tvmfuse.passes.layout.rewrite import (
     Expr,
@@ -44,35 +45,33 @@ _FINITE = (
 # These are not, or not always: full blocks only.
 _OTHER = "divide sqrt rsqrt log power ceil floor round"
 
+_IMAGE_RANKS = (3, 4)
 _SMALL_INPUT = 2  # an image of fewer than block / 2 channels stays as it is
 
 
-def conv2d(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
+def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Convolve blocked channels, or a few plain ones, with packed weights."""
     x, weight = call.args
-    attrs, block = call.attrs, rewriter.machine.block
-    _require_nchw(attrs)
+    attrs, blocked = call.attrs, _blocked(rewriter, var)
+    block = blocked.block
+    _require_channels_first(attrs)
     if dtypes([x, weight, var]) != {"float32"} or not rewriter.is_constant(weight):
         raise NotRewritable("blocked convolution needs float32 and a constant weight")
-    if str(attrs.kernel_layout) != "OIHW":
+    if str(attrs.kernel_layout) not in ("OIHW", "OIW"):
         raise NotRewritable(f"kernel layout {attrs.kernel_layout} is not packed")
     geometry, groups = _window(attrs, shape_of(weight)[2:]), int(attrs.groups)
     channels_in, channels_out = shape_of(x)[1], shape_of(weight)[0]
     if groups > 1 and groups == channels_in == channels_out:
-        args = [rewriter.take(x, Blocked(block)), rewriter.take(weight, DepthwiseWeight(block))]
-        return _kernel(rewriter, args, window.emit_depthwise, geometry, name="depthwise_conv2d")
+        args = [rewriter.take(x, blocked), rewriter.take(weight, DepthwiseWeight(block))]
+        emit = window.emit_depthwise
+        return _kernel(rewriter, args, emit, geometry, name="depthwise_conv"), blocked
     if groups > 1 and any(c // groups % block for c in (channels_in, channels_out)):
         raise NotRewritable("channel groups that are not whole blocks stay plain")
     is_image = groups == 1 and channels_in * _SMALL_INPUT < block
-    source: Form = Trailing() if is_image else Blocked(block)
+    source: Form = Trailing(blocked.rank) if is_image else blocked
     packed = ConvWeight(1 if is_image else block, block)
     args = [rewriter.take(x, source), rewriter.take(weight, packed)]
-    call = rewriter.kernel(
-        lambda a, b: conv.emit(a, b, geometry, rewriter.machine, groups=groups),
-        *args,
-        name="conv2d",
-    )
-    return call, Blocked(block)
+    return _kernel(rewriter, args, conv_kernel.emit, geometry, name="conv", groups=groups), blocked
 
 
 def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
@@ -97,83 +96,79 @@ def elementwise(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Apply an elementwise operator to operands in one form."""
     if _is_plain(rewriter, call):
         return _same_call(call, [_take(rewriter, arg, PLAIN) for arg in call.args]), PLAIN
-    block = rewriter.machine.block
-    out = rank4(_rank_at_most_4(shape_of(var)))
+    blocked = _blocked(rewriter, var)
     name = operator(call).removeprefix("relax.")
-    if out[1] % block and name in _OTHER.split():
+    channels = shape_of(var)[1]
+    if channels % blocked.block and name in _OTHER.split():
         raise NotRewritable(f"{name} may not be finite in an unused lane")
-    args = [_take(rewriter, arg, _operand_form(arg, out, block)) for arg in call.args]
-    return _same_call(call, args), Blocked(block)
+    args = [_take(rewriter, arg, _operand_form(arg, channels, blocked)) for arg in call.args]
+    return _same_call(call, args), blocked
 
 
 def pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Pool blocked channels."""
     (x,) = call.args
-    _require_nchw(call.attrs)
+    blocked = _blocked(rewriter, var)
+    _require_channels_first(call.attrs)
     if dtypes([x]) != {"float32"}:
         raise NotRewritable("blocked pooling needs float32")
     geometry = _window(call.attrs, call.attrs.pool_size)
-    geometry = _as_large_as(geometry, shape_of(x)[2:], shape_of(var)[2:])
-    is_max = operator(call).endswith("max_pool2d")
+    sizes = (as_image(shape_of(v), blocked.rank)[2:] for v in (x, var))
+    geometry = _as_large_as(geometry, *sizes)
+    is_max = "max_pool" in operator(call)
     count = bool(call.attrs.count_include_pad)
     if not is_max and bool(call.attrs.ceil_mode) and count:
         raise NotRewritable("the divisor of rounded-up average pooling stays plain")
-    source = rewriter.take(x, Blocked(rewriter.machine.block))
+    args = [rewriter.take(x, blocked)]
     if is_max:
-        return _kernel(rewriter, [source], window.emit_max, geometry, name="max_pool2d")
-    return _kernel(
-        rewriter, [source], window.emit_mean, geometry, name="avg_pool2d", count_padding=count
-    )
+        return _kernel(rewriter, args, window.emit_max, geometry, name="max_pool"), blocked
+    emit = window.emit_mean
+    return _kernel(rewriter, args, emit, geometry, name="avg_pool", count_padding=count), blocked
 
 
 def global_pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Average over the whole image."""
     (x,) = call.args
-    _require_nchw(call.attrs)
-    if shape_of(var)[2:] != (1, 1):
+    _require_channels_first(call.attrs)
+    if any(size != 1 for size in shape_of(var)[2:]):
         raise NotRewritable("adaptive pooling to more than one pixel stays plain")
-    block = Blocked(rewriter.machine.block)
-    return relax.op.mean(rewriter.take(x, block), axis=[2, 3], keepdims=True), block
+    blocked = _blocked(rewriter, var)
+    return relax.op.mean(rewriter.take(x, blocked), axis=[2, 3], keepdims=True), blocked
 
 
 def reduce_image(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
-    """Reduce over height and width."""
+    """Reduce over all but batch and channels."""
     (x,) = call.args
-    axes = call.attrs.axis
-    rank = len(shape_of(x))
-    if rank != 4 or axes is None or {int(a) % rank for a in axes} != {2, 3}:
-        raise NotRewritable("only reductions over height and width work on blocks")
-    block = rewriter.machine.block
+    axes, blocked = call.attrs.axis, _blocked(rewriter, x)
+    if axes is None or {int(a) % blocked.rank for a in axes} != set(range(2, blocked.rank)):
+        raise NotRewritable("only reductions over the whole image work on blocks")
     keep = bool(call.attrs.keepdims)
-    if not keep and shape_of(x)[1] % block:
+    if not keep and shape_of(x)[1] % blocked.block:
         raise NotRewritable("a last block that is not full cannot become a plain axis")
     reduce = getattr(relax.op, operator(call).removeprefix("relax."))
-    result = reduce(rewriter.take(x, Blocked(block)), axis=[2, 3], keepdims=keep)
+    result = reduce(rewriter.take(x, blocked), axis=[2, 3], keepdims=keep)
     if keep:
-        return result, Blocked(block)
+        return result, blocked
     return relax.op.reshape(rewriter.emit(result, "blocks"), shape_of(var)), PLAIN
 
 
 def concat(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Join along the channels where every part but the last is whole blocks."""
-    block = rewriter.machine.block
-    parts = call.args[0]
-    if not isinstance(parts, relax.Tuple) or len(shape_of(var)) != 4:
-        raise NotRewritable("only concatenation of images works on blocks")
-    if int(call.attrs.axis) % 4 != 1:
+    parts, blocked = call.args[0], _blocked(rewriter, var)
+    if not isinstance(parts, relax.Tuple):
+        raise NotRewritable("the parts are not known one by one")
+    if int(call.attrs.axis) % blocked.rank != 1:
         raise NotRewritable("only concatenation of channels works on blocks")
-    if any(shape_of(part)[1] % block for part in list(parts.fields)[:-1]):
+    if any(shape_of(part)[1] % blocked.block for part in list(parts.fields)[:-1]):
         raise NotRewritable("parts that are not whole blocks cannot be joined")
-    fields = [rewriter.take(part, Blocked(block)) for part in parts.fields]
-    return relax.op.concat(fields, axis=1), Blocked(block)
+    return relax.op.concat([rewriter.take(part, blocked) for part in parts.fields], axis=1), blocked
 
 
 RULES: Mapping[str, Rule] = {
-    "relax.nn.conv2d": conv2d,
     "relax.matmul": matmul,
-    "relax.nn.max_pool2d": pool,
-    "relax.nn.avg_pool2d": pool,
-    "relax.nn.adaptive_avg_pool2d": global_pool,
+    **{f"relax.nn.conv{n}d": conv for n in (1, 2)},
+    **{f"relax.nn.{kind}_pool{n}d": pool for kind in ("max", "avg") for n in (1, 2)},
+    **{f"relax.nn.adaptive_avg_pool{n}d": global_pool for n in (1, 2)},
     "relax.mean": reduce_image,
     "relax.sum": reduce_image,
     "relax.max": reduce_image,
@@ -182,21 +177,22 @@ RULES: Mapping[str, Rule] = {
     **{f"relax.{name}": elementwise for name in (_FINITE + " " + _OTHER).split()},
 }
 
-ANCHORS = frozenset({"relax.nn.conv2d", "relax.matmul"})
+ANCHORS = frozenset({"relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul"})
+
+
+def _blocked(rewriter: Rewriter, value: Expr) -> Blocked:
+    """Return the blocked form for tensors of the rank of ``value``."""
+    rank = len(shape_of(value))
+    if rank not in _IMAGE_RANKS:
+        raise NotRewritable("only rows and images have channels to block")
+    return Blocked(rewriter.machine.block, rank)
 
 
 def _kernel(
-    rewriter: Rewriter,
-    args: Sequence[Expr],
-    emit: Any,
-    geometry: Window,
-    *,
-    name: str,
-    **options: Any,
-) -> tuple[Expr, Form]:
+    rewriter: Rewriter, args: Sequence[Expr], emit: Any, geometry: Window, *, name: str, **more: Any
+) -> Expr:
     machine = rewriter.machine
-    call = rewriter.kernel(lambda *t: emit(*t, geometry, machine, **options), *args, name=name)
-    return call, Blocked(machine.block)
+    return rewriter.kernel(lambda *t: emit(*t, geometry, machine, **more), *args, name=name)
 
 
 def _same_call(call: Any, args: Sequence[Expr]) -> Expr:
@@ -213,37 +209,34 @@ def _is_plain(rewriter: Rewriter, call: Any) -> bool:
     return any(rewriter.form_of(arg) == PLAIN for arg in call.args)
 
 
-def _operand_form(arg: Expr, out: tuple[int, ...], block: int) -> Form:
+def _operand_form(arg: Expr, channels: int, blocked: Blocked) -> Form:
     if not isinstance(arg, relax.Var):
         return PLAIN
     shape = shape_of(arg)
     if math.prod(shape) == 1 and len(shape) <= 1:
         return PLAIN
-    has_channels = rank4(_rank_at_most_4(shape))[1] == out[1]
-    return Blocked(block) if has_channels else Trailing()
+    if len(shape) > blocked.rank:
+        raise NotRewritable("an operand of higher rank stays plain")
+    has_channels = as_image(shape, blocked.rank)[1] == channels
+    return blocked if has_channels else Trailing(blocked.rank)
 
 
-def _rank_at_most_4(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if len(shape) > 4:
-        raise NotRewritable("a rank above 4 stays plain")
-    return shape
-
-
-def _require_nchw(attrs: Any) -> None:
-    layouts = {str(attrs.layout)} if hasattr(attrs, "layout") else {str(attrs.data_layout)}
-    layouts.add(str(attrs.out_layout) or "NCHW")
-    if layouts != {"NCHW"}:
-        raise NotRewritable(f"layout {', '.join(sorted(layouts))} is not blocked")
+def _require_channels_first(attrs: Any) -> None:
+    layout = str(attrs.layout if hasattr(attrs, "layout") else attrs.data_layout)
+    if layout not in ("NCHW", "NCW") or str(attrs.out_layout or layout) != layout:
+        raise NotRewritable(f"layout {layout} is not blocked")
 
 
 def _window(attrs: Any, kernel: Sequence[Any]) -> Window:
-    kh, kw = (int(k) for k in kernel)
-    strides = tuple(int(s) for s in attrs.strides)
-    dilation = tuple(int(d) for d in attrs.dilation)
-    padding = tuple(int(p) for p in attrs.padding)
+    sizes = [int(k) for k in kernel]
+    strides, dilation = ([int(v) for v in values] for values in (attrs.strides, attrs.dilation))
+    padding = [int(p) for p in attrs.padding]
     if min(*strides, *dilation, *padding, 1) < 0:
         raise NotRewritable("negative padding stays plain")
-    return Window((kh, kw), strides, padding, dilation)  # type: ignore[arg-type]
+    if len(sizes) == 1:  # a row is an image of height one
+        sizes, strides, dilation = [1, *sizes], [1, *strides], [1, *dilation]
+        padding = [0, padding[0], 0, padding[1]]
+    return Window(tuple(sizes), tuple(strides), tuple(padding), tuple(dilation))  # type: ignore[arg-type]
 
 
 def _as_large_as(geometry: Window, size: tuple[int, ...], out: tuple[int, ...]) -> Window:
