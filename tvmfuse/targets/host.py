@@ -36,6 +36,8 @@ class Host:
     flags : frozenset of str
         Instruction-set extensions that the operating system reports; empty where
         it reports none.
+    model : str
+        What the vendor calls the processor; empty where nothing tells.
     """
 
     arch: str
@@ -44,6 +46,7 @@ class Host:
     cache_bytes: Mapping[str, int] = field(default_factory=lambda: dict(_DEFAULT_CACHE_BYTES))
     ghz: float = _DEFAULT_GHZ
     flags: frozenset[str] = frozenset()
+    model: str = ""
 
     @property
     def triple(self) -> str:
@@ -77,7 +80,8 @@ def detect(root: Path = Path("/")) -> Host:
         cores=_usable_cores(root, _affinity()),
         cache_bytes={**_DEFAULT_CACHE_BYTES, **_linux_caches(root), **_macos_caches()},
         ghz=_nominal_ghz(),
-        flags=_flags(root),
+        flags=frozenset(_cpuinfo(root, "flags|Features").split()),
+        model=_cpuinfo(root, "model name") or _sysctl("machdep.cpu.brand_string"),
     )
 
 
@@ -132,8 +136,6 @@ def _linux_caches(root: Path) -> dict[str, int]:
 
 
 def _macos_caches() -> dict[str, int]:
-    if sys.platform != "darwin":
-        return {}
     # Performance cores where the chip has two kinds; Apple's L2 is shared by a cluster.
     names = {"l1": "hw.perflevel0.l1dcachesize", "l2": "hw.perflevel0.l2cachesize"}
     sizes = {level: _sysctl(name) for level, name in names.items()}
@@ -149,12 +151,17 @@ def _nominal_ghz() -> float:
     return mhz / 1e3 if mhz else _DEFAULT_GHZ
 
 
-def _flags(root: Path) -> frozenset[str]:
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
-    return frozenset(found[1].split()) if found else frozenset()
+def _cpuinfo(root: Path, name: str) -> str:
+    """Return what Linux tells of the first CPU under ``name``, a regular expression."""
+    text = _read(root / "proc/cpuinfo")
+    found = re.search(rf"^(?:{name})\s*:(.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 def _sysctl(name: str) -> str:
+    """Return a value that macOS keeps by name; nothing elsewhere."""
+    if sys.platform != "darwin":
+        return ""
     try:
         return subprocess.run(
             ["sysctl", "-n", name], capture_output=True, text=True, check=False, timeout=5
