@@ -1,15 +1,16 @@
-"""Small fused functions, and the device code that TVM makes of them."""
+"""The device code that the compiler makes of a fused group, and its launches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
 from tvm.tirx.build import split_host_device_mods
 
+from tests.gpu.cases import Case
+from tvmfuse import _pipeline
 from tvmfuse._tvm import relax, tirx, tvm, tvm_ffi
-from tvmfuse.kernels import dlight
 from tvmfuse.targets import Target
 
 Dim3 = tuple[int, int, int]
@@ -40,81 +41,66 @@ class Launch:
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """CUDA or Metal text, and how the host launches it."""
+    """CUDA or Metal text, and how the host launches it.
+
+    Parameters
+    ----------
+    kind : str
+        ``cuda`` or ``metal``.
+    text : str
+        All kernels.
+    launches : tuple of Launch
+        In order.
+    output : str
+        Name of the buffer that holds the result.
+    """
 
     kind: str
     text: str
     launches: tuple[Launch, ...]
+    output: str
 
 
-def fused(body: Callable[..., relax.Expr], dtype: str, **shapes: tuple[int, ...]) -> tirx.PrimFunc:
-    """Return one loop function of everything that ``body`` computes, as FuseTIR merges it.
-
-    Parameters
-    ----------
-    body : callable
-        Takes one Relax variable per shape, by name.
-    dtype : str
-        Element type of all inputs.
-    **shapes : tuple of int
-        Shape of each input.
-    """
-    builder = relax.BlockBuilder()
-    inner = [relax.Var(name, relax.TensorType(shape, dtype)) for name, shape in shapes.items()]
-    attrs = {"Primitive": 1}
-    with builder.function("group", inner, attrs=attrs, private=True):
-        with builder.dataflow():
-            out = builder.emit_output(
-                builder.normalize(body(**dict(zip(shapes, inner, strict=True))))
-            )
-        builder.emit_func_output(out)
-    group = next(var for var in builder.get().get_global_vars() if var.name_hint == "group")
-    outer = [relax.Var(name, relax.TensorType(shape, dtype)) for name, shape in shapes.items()]
-    with builder.function("main", outer):
-        with builder.dataflow():
-            out = builder.emit_output(relax.Call(group, outer))
-        builder.emit_func_output(out)
-    passes = relax.transform
-    mod = tvm.transform.Sequential(
-        [passes.LegalizeOps(), passes.AnnotateTIROpPattern(), passes.FuseTIR()]
-    )(builder.get())
-    (func,) = (func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc))
-    return func
-
-
-def output_name(func: tirx.PrimFunc) -> str:
-    """Return the name of the one parameter that a function writes: its last."""
-    return str(func.params[-1].name)
-
-
-def lower(func: tirx.PrimFunc, target: Target) -> DeviceCode:
-    """Schedule a function by our GPU rules, and generate its device code.
+def device_code(case: Case, target: Target) -> DeviceCode:
+    """Fuse and schedule a group as the compiler does, and generate its device code.
 
     Parameters
     ----------
-    func : tirx.PrimFunc
-        Not yet scheduled; all shapes static.
+    case : Case
+        A group that becomes one kernel.
     target : Target
         A GPU.
     """
-    named = func.with_attr("global_symbol", "main")
-    mod, failed = dlight.schedule(tvm.IRModule({"main": named}), target)
-    assert not failed
+    mod = _pipeline.prepare(_module(case), target).module
+    (kernel,) = (func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc))
     tvm_target = target.tvm()
-    tir_pipeline, _, finish_device = tirx.get_default_tir_pipeline(tvm_target)
-    mod = tir_pipeline(tirx.transform.BindTarget(tvm_target)(mod))
-    host, devices = split_host_device_mods(mod)
+    lower, _, finish_device = tirx.get_default_tir_pipeline(tvm_target)
+    named = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
+    host, devices = split_host_device_mods(lower(tirx.transform.BindTarget(tvm_target)(named)))
     ((device_target, device),) = devices.items()
     device = finish_device()(device)
     tags = {
-        var.name_hint: [str(tag) for tag in kernel.attrs["tirx.kernel_launch_params"]]
-        for var, kernel in device.functions_items()
+        var.name_hint: [str(tag) for tag in func.attrs["tirx.kernel_launch_params"]]
+        for var, func in device.functions_items()
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TVM_COMPILE_FORCE_FALLBACK", "1")  # keep the text; call no compiler
         build = tvm.get_global_func(f"target.build.{target.kind}")
         text = build(device, device_target).inspect_source()
-    return DeviceCode(target.kind, text, tuple(_launch(c, tags) for c in _kernel_calls(host)))
+    launches = tuple(_launch(call, tags) for call in _kernel_calls(host))
+    return DeviceCode(target.kind, text, launches, output=str(kernel.params[-1].name))
+
+
+def _module(case: Case) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    inputs = [
+        relax.Var(name, relax.TensorType(shape, case.dtype)) for name, shape in case.shapes.items()
+    ]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            out = builder.emit_output(builder.normalize(case.relax(*inputs)))
+        builder.emit_func_output(out)
+    return builder.get()
 
 
 def _kernel_calls(host: tvm.IRModule) -> list[tvm.ir.Call]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.gpu.cases import ADD_LAYER_NORM, MATMUL, MATMUL_HALF, SOFTMAX, Case
 from tests.gpu.emulator import ORDERS, Emulator
-from tests.gpu.lowering import DeviceCode, fused, lower, output_name
+from tests.gpu.lowering import DeviceCode, device_code
 from tvmfuse.targets import resolve
 
 CASES = (MATMUL, MATMUL_HALF, SOFTMAX, ADD_LAYER_NORM)
@@ -21,15 +21,14 @@ TOLERANCE = {"float32": 1e-5, "float16": 5e-3}
 def test_kernel_agrees_with_numpy_in_both_thread_orders(
     case: Case, spec: str, emulate: Callable[[DeviceCode], Emulator]
 ) -> None:
-    func = fused(case.relax, case.dtype, **case.shapes)
-    code = lower(func, resolve(spec))
+    code = device_code(case, resolve(spec))
     emulator = emulate(code)
     for scale in case.scales:
         inputs = case.inputs(scale)
         expected = case.expected(inputs)
         for order in ORDERS:
             found = np.full(expected.shape, np.nan, case.dtype)
-            emulator.run({**inputs, output_name(func): found}, order)
+            emulator.run({**inputs, code.output: found}, order)
             error = np.abs(found - expected).max() / np.abs(expected).max()
             assert error < TOLERANCE[case.dtype], f"{scale=} {order=}"
 
@@ -38,6 +37,6 @@ def test_kernel_agrees_with_numpy_in_both_thread_orders(
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fused_group_is_one_launch_within_the_limits(case: Case, spec: str) -> None:
     target = resolve(spec)
-    (launch,) = lower(fused(case.relax, case.dtype, **case.shapes), target).launches
+    (launch,) = device_code(case, target).launches
     assert np.prod(launch.block) <= target.attrs["max_threads_per_block"]
     assert launch.dynamic_bytes <= target.attrs["max_shared_memory_per_block"]
