@@ -5,6 +5,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 MODELS := models
+IN_PARALLEL := -n logical --maxprocesses 8 --dist worksteal
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -19,11 +20,11 @@ run: $(VENV)/.installed ## Fetch a real model, compile, explain, check against O
 	$(BIN)/python scripts/run.py --into $(MODELS)
 
 test: $(VENV)/.installed ## Run the tests; ARGS="-k softmax" selects some, ARGS="-m slow" the long ones
-	$(BIN)/pytest -n logical --maxprocesses 8 --dist worksteal $(ARGS)
+	$(BIN)/pytest $(IN_PARALLEL) $(ARGS)
 
 coverage: $(VENV)/.installed ## Run the tests and show the lines that none of them reached
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage run -m pytest $(IN_PARALLEL) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
