@@ -6,9 +6,10 @@ of the pinned TVM has a file of its own here, with a test that fails once TVM
 no longer needs it.
 """
 
-from tvmfuse._tvm import versions
+from tvmfuse._tvm import threads, versions
 
 versions.check()
+threads.use_all_cores()
 
 import tvm  # noqa: E402
 import tvm_ffi  # noqa: E402

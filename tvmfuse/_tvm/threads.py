@@ -1,0 +1,31 @@
+"""Let TVM use every core.
+
+TVM 0.27 starts half as many threads as the system has processors, taking every
+second one for a hyper-thread. On machines without them, and in most virtual
+machines, half of the cores then idle. ``TVM_NUM_THREADS`` decides, where it is set.
+"""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+
+VARIABLE = "TVM_NUM_THREADS"
+
+
+def use_all_cores() -> None:
+    """Ask for one thread on each core, unless the user has asked for something else.
+
+    It has to be called before the first kernel runs: TVM reads the variable once.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:  # TVM honours this one too
+        os.environ.setdefault(VARIABLE, str(cores()))
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use, without hyper-threads."""
+    physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return min(physical, len(os.sched_getaffinity(0)))
+    return physical
