@@ -98,6 +98,16 @@ def test_missing_or_broken_cxx_compiler_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_what_a_device_lacks_is_one_line_that_names_it() -> None:
+    target = resolve("metal:m1")
+    with (
+        pytest.raises(LoweringError, match=r"metal:m1: .*float64") as caught,
+        compile_context(target),
+    ):
+        _compile(target, dtype="float64")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.fixture
 def cudart() -> Iterator[Path]:
     path = cuda_toolkit.find_library("libcudart.so.13")
@@ -137,9 +147,9 @@ def test_nothing_is_printed(
     assert capfd.readouterr() == ("", "")
 
 
-def _compile(target: Target) -> tvm.runtime.Executable:
+def _compile(target: Target, *, dtype: str = "float32") -> tvm.runtime.Executable:
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((8, 100), "float32"))
+    x = relax.Var("x", relax.TensorType((8, 100), dtype))
     with builder.function("main", [x]):
         with builder.dataflow():
             y = builder.emit_output(relax.op.nn.relu(x))

@@ -39,7 +39,8 @@ _SHEETS = {
     "sm_100": _Sheet("B200", 75_000, 8_000, 126, 148),
     "sm_120": _Sheet("GeForce RTX 5090", 104_800, 1_792, 96, 170),
 }
-# From sm_90 on, code for "sm_90a" may use instructions of exactly that generation.
+# From sm_90 on, code for "sm_90a" may use instructions of exactly that generation. Of
+# TVM's rules, those for matrix units pass such an architecture by.
 _SPECIFIC = tuple(f"{arch}a" for arch in _SHEETS if int(arch.removeprefix("sm_")) >= 90)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tvmfuse.errors import EnvironmentMismatchError
+from tvmfuse.errors import EnvironmentMismatchError, LoweringError
 from tvmfuse.targets import cuda_toolkit
 from tvmfuse.targets.base import Target
 from tvmfuse.targets.host import detect
@@ -22,30 +22,33 @@ def compile_context(target: Target) -> AbstractContextManager[None]:
     """Return the context in which ``tvm.compile`` builds for ``target``.
 
     For CUDA, it makes the library hold machine code (a cubin for exactly the
-    target's architecture) rather than text; no GPU and no driver are needed. For
-    all others it does nothing.
+    target's architecture) rather than text; no GPU and no driver are needed.
 
     Parameters
     ----------
     target : Target
         The device to build for.
 
+    Returns
+    -------
+    context manager
+        Within it, what TVM cannot generate code for is a ``LoweringError``.
+
     Raises
     ------
     EnvironmentMismatchError
-        There is no compiler for CUDA, or no C++ compiler.
-    TargetError
-        Nothing can be compiled for that device here.
+        There is no compiler for CUDA.
     """
     if target.kind != "cuda":
-        return nullcontext()
+        return _generating(target, nullcontext())
     from tvmfuse._tvm import cuda_offline
 
     compiler = cuda_toolkit.find_compiler()
-    return cuda_offline.compiling_with(
+    offline = cuda_offline.compiling_with(
         lambda source: compiler(source, target.attrs["arch"]),
         cudart=cuda_toolkit.find_library(f"libcudart.so.{cuda_toolkit.MAJOR}"),
     )
+    return _generating(target, offline)
 
 
 def export(executable: tvm.runtime.Executable, target: Target, folder: Path) -> tuple[Path, ...]:
@@ -73,6 +76,16 @@ def export(executable: tvm.runtime.Executable, target: Target, folder: Path) -> 
         There is no C++ compiler, or it cannot link the library.
     """
     return (_library(executable, target, folder), *_sources(executable, folder))
+
+
+@contextmanager
+def _generating(target: Target, device: AbstractContextManager[None]) -> Iterator[None]:
+    try:
+        with device:
+            yield
+    except (RuntimeError, TypeError, ValueError) as error:  # such as TVM's code generators raise
+        reason = str(error).strip().partition("\n")[0]
+        raise LoweringError(f"target: no code can be made for {target.spec}: {reason}") from error
 
 
 def _library(executable: tvm.runtime.Executable, target: Target, folder: Path) -> Path:
