@@ -86,12 +86,13 @@ def emit_mean(x: Tensor, window: Window, machine: Machine, *, count_padding: boo
     sizes = [int(x.shape[2]), int(x.shape[3])]
 
     def covered(axis: int, position: Any) -> Any:
-        pads = window.padding[axis], window.padding[axis + 2]
-        start = position * window.strides[axis] - pads[0]
-        reach = window.dilation[axis] * (window.kernel[axis] - 1) + 1
-        if count_padding:
-            return te.min(start + reach, sizes[axis] + pads[1]) - start
-        return te.min(start + reach, sizes[axis]) - te.max(start, 0)
+        """Count the taps of a window that lie within the image, or its padding as well."""
+        before, after = window.padding[axis], window.padding[axis + 2]
+        start = position * window.strides[axis] - before
+        low, high = (-before, sizes[axis] + after) if count_padding else (0, sizes[axis])
+        gap = window.dilation[axis]
+        first = te.max((low - start + gap - 1) // gap, 0)
+        return te.min((high - start + gap - 1) // gap, window.kernel[axis]) - first
 
     return te.compute(
         total.shape,
