@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvmfuse import _pipeline, targets
+from tvmfuse.calibrate import calibrated
 from tvmfuse.compiled import Compiled
 from tvmfuse.frontend import import_model
 from tvmfuse.targets import Target
@@ -46,6 +47,6 @@ def compile_source(
     TargetError
         The target is unknown.
     """
-    device = targets.resolve(target) if isinstance(target, str) else target
+    device = calibrated(targets.resolve(target)) if isinstance(target, str) else target
     model = import_model(source, shapes=shapes)
     return _pipeline.build(model, device, options=_pipeline.Options(fuse=fuse), progress=progress)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm
+from tvmfuse.calibrate import calibrated
 from tvmfuse.compiled import Compiled, KernelInfo
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.frontend import Model
@@ -221,7 +222,7 @@ def _current_target() -> Target:
     from tvmfuse.targets.registry import from_tvm
 
     current = tvm.target.Target.current(allow_none=True)
-    return from_tvm(current)
+    return calibrated(from_tvm(current))
 
 
 def _dispatched(mod: Any, target: Any) -> Any:

@@ -39,6 +39,12 @@ def load_cached(target: Target) -> Peaks | None:
         return None
 
 
+def calibrated(target: Target) -> Target:
+    """Return a target with the peaks once measured for it here, else as it is."""
+    peaks = load_cached(target) if target.runs_here else None
+    return target.with_peaks(peaks) if peaks is not None else target
+
+
 def store(target: Target, peaks: Peaks) -> str | None:
     """Keep measured peaks; return a note where the folder cannot be written."""
     fingerprint = _fingerprint(target)

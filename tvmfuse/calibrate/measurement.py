@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,19 +20,22 @@ from tvmfuse.targets.base import Target
 
 Progress = Callable[[str], None]
 
-# A call takes about so long. All that is measured takes turns, and the fastest call
-# counts: other work on the machine can only slow a call down, and mostly for a while.
-_CALL_SECONDS = 2e-3
+# A call takes about so long: short enough to be undisturbed on a busy machine. All that
+# is measured takes turns, and the fastest call counts, for disturbances come in bursts.
+_CALL_SECONDS = 4e-4
 _TURN_SECONDS = 0.1
 _TURNS = 5
 
 _CHAIN = 64  # kernels in the model that measures starting one
 
-# Memory is read in a buffer of four times the last cache, within these bounds: a
-# server's cache may be larger than what a virtual machine can spare.
+# Memory is read from four times the last cache, within these bounds: a server's cache
+# may be larger than what a virtual machine can spare.
 _MIN_MEMORY_BYTES = 64 << 20
 _MAX_MEMORY_BYTES = 512 << 20
 _MAX_MEMORY_SHARE = 0.25
+
+# A larger buffer is read in parts, the next one at every call.
+_PART_BYTES = 2 << 20
 
 
 def calibrate(target: Target, *, progress: Progress | None = None) -> Peaks:
@@ -71,7 +75,9 @@ def calibrate(target: Target, *, progress: Progress | None = None) -> Peaks:
     threads = cache.threads()
     tell("build")
     arithmetic = _arithmetic(target, threads)
-    reading = {level: _reading(target, threads, size) for level, size in _buffers(target, threads)}
+    reading = {
+        level: _reading(target, threads, size) for level, size in _buffers(target, threads).items()
+    }
     one, many = _chain(target, threads, 1), _chain(target, threads, 1 + _CHAIN)
     trials = [arithmetic, *reading.values(), one, many]
     for turn in range(1, _TURNS + 1):
@@ -121,33 +127,36 @@ def _arithmetic(target: Target, threads: int) -> _Trial:
     return _Trial(lambda: product(a, b, c), amount=repeats * flops)
 
 
-def _buffers(target: Target, threads: int) -> Iterator[tuple[str, int]]:
-    """Yield each level with the size of a buffer that is read from it, in bytes."""
-    sizes = target.peaks.cache_bytes
-    private = 0
-    for level in ("l1", "l2"):
-        if level in sizes:
-            yield level, threads * sizes[level] // 2
-            private = threads * sizes[level]
-    last = sizes.get("l3", 0)
-    if last > 2 * private:
-        # Far less than half: the last cache may be shared with other machines.
-        yield "l3", max(2 * private, last // 16)
+def _buffers(target: Target, threads: int) -> dict[str, int]:
+    """Return how much is read over and over to read from each level, in bytes."""
+    caches = target.peaks.cache_bytes
+    buffers = {level: threads * caches[level] // 2 for level in ("l1", "l2") if level in caches}
+    private = 2 * max(buffers.values(), default=0)
+    last = caches.get("l3", 0)
+    if last > 4 * private:
+        # Far less than half: other machines may share the last cache.
+        buffers["l3"] = max(2 * private, last // 16)
     spare = int(psutil.virtual_memory().available * _MAX_MEMORY_SHARE)
-    wanted = max(4 * max(last, private), _MIN_MEMORY_BYTES)
-    yield "dram", min(wanted, _MAX_MEMORY_BYTES, spare)
+    wanted = max(4 * last, 4 * private, _MIN_MEMORY_BYTES)
+    return {**buffers, "dram": min(wanted, _MAX_MEMORY_BYTES, spare)}
 
 
 def _reading(target: Target, threads: int, n_bytes: int) -> _Trial:
+    """Prepare a sum over a buffer, or at every call over the next part of it."""
+    n_parts = -(-n_bytes // _PART_BYTES)
     row = kernels.row(target)
     row_bytes = 4 * threads * math.prod(row)
-    rows = max(1, n_bytes // row_bytes)
-    repeats = _repeats(rows * row_bytes / target.peaks.bandwidth_gbps["l2"] / 1e9)
+    rows = max(1, n_bytes // n_parts // row_bytes)
+    repeats = 1
+    if n_parts == 1:
+        repeats = _repeats(rows * row_bytes / target.peaks.bandwidth_gbps["l2"] / 1e9)
     total = kernels.read(target, threads=threads, rows=rows, repeats=repeats)
-    x = tvm.runtime.empty((threads, rows, *row), "float32")
-    kernels.fill(target, threads=threads, rows=rows)(x)
-    sums = _ones(threads, *row)
-    return _Trial(lambda: total(x, sums), amount=repeats * rows * row_bytes)
+    fill = kernels.fill(target, threads=threads, rows=rows)
+    parts = [tvm.runtime.empty((threads, rows, *row), "float32") for _ in range(n_parts)]
+    for part in parts:
+        fill(part)
+    sums, turn = _ones(threads, *row), itertools.cycle(parts)
+    return _Trial(lambda: total(next(turn), sums), amount=repeats * rows * row_bytes)
 
 
 def _chain(target: Target, threads: int, length: int) -> _Trial:

@@ -34,13 +34,14 @@ def compile_model(
     from tvmfuse import _pipeline, targets
     from tvmfuse import bundle as bundles
     from tvmfuse._tvm import cxx
+    from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
 
     # What can be known to fail is known before the long work.
     shapes = dict(map(parse_shape, shape))
     bundles.check_destination(output)
     cxx.compiler()
-    device = targets.resolve(target)
+    device = calibrated(targets.resolve(target))
     options = _pipeline.Options(fuse=fusion)
     with console.stages() as begin:
         begin("import")

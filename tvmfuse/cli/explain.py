@@ -27,11 +27,12 @@ def explain_model(
 ) -> None:
     """Say what would be fused, what not, why, and what that is predicted to save."""
     from tvmfuse import _pipeline, targets
+    from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
     from tvmfuse.report import explain
 
     shapes = dict(map(parse_shape, shape))
-    device = targets.resolve(target)
+    device = calibrated(targets.resolve(target))
     with console.stages() as begin:
         begin("import")
         imported = import_model(model, shapes=shapes)
