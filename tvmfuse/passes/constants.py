@@ -19,7 +19,8 @@ def constant(expr: Any) -> Array | None:
 
 def to_constant(array: Array, dtype: str) -> Any:
     """Return a constant that holds ``array`` as ``dtype``."""
-    return relax.const(np.ascontiguousarray(array).astype(dtype, copy=False), dtype)
+    # order="C" keeps 0-d arrays 0-d, which np.ascontiguousarray does not.
+    return relax.const(np.asarray(array, dtype=dtype, order="C"), dtype)
 
 
 def narrowed(array: Array, dtype: str, *, along: int | None = None) -> Any:
