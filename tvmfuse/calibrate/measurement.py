@@ -76,7 +76,7 @@ def calibrate(target: Target, *, progress: Progress | None = None) -> Peaks:
     tell("build")
     arithmetic = _arithmetic(target, threads)
     reading = {
-        level: _reading(target, threads, size) for level, size in _buffers(target, threads).items()
+        level: _reading(target, threads, size) for level, size in buffers(target, threads).items()
     }
     one, many = _chain(target, threads, 1), _chain(target, threads, 1 + _CHAIN)
     trials = [arithmetic, *reading.values(), one, many]
@@ -90,7 +90,7 @@ def calibrate(target: Target, *, progress: Progress | None = None) -> Peaks:
         bandwidth_gbps={
             level: trial.amount / trial.best_seconds / 1e9 for level, trial in reading.items()
         },
-        dispatch_us=(many.best_seconds - one.best_seconds) / _CHAIN * 1e6,
+        dispatch_us=max(0.0, many.best_seconds - one.best_seconds) / _CHAIN * 1e6,
         cores=threads,
         source="measured",
     )
@@ -127,7 +127,7 @@ def _arithmetic(target: Target, threads: int) -> _Trial:
     return _Trial(lambda: product(a, b, c), amount=repeats * flops)
 
 
-def _buffers(target: Target, threads: int) -> dict[str, int]:
+def buffers(target: Target, threads: int) -> dict[str, int]:
     """Return how much is read over and over to read from each level, in bytes."""
     caches = target.peaks.cache_bytes
     buffers = {level: threads * caches[level] // 2 for level in ("l1", "l2") if level in caches}
