@@ -105,6 +105,14 @@ def test_an_output_is_written_where_asked(session: Session) -> None:
     np.testing.assert_array_equal(out, expected(X))
 
 
+def test_a_session_times_itself_with_inputs_of_its_own(session: Session) -> None:
+    found = session.benchmark(rounds=2)
+    assert len(found.rounds_us) == 2
+    assert found.median_us > 0
+    with pytest.raises(InputError):
+        session.benchmark({"x:0": X[:1]})
+
+
 def test_four_threads_share_a_session(session: Session) -> None:
     wrong: list[tuple[int, int]] = []
 

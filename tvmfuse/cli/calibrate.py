@@ -19,8 +19,7 @@ def calibrate_device(*, target: TargetName = "cpu", as_json: AsJson = False) -> 
 
     device = targets.resolve(target)
     with console.stages() as begin:
-        begin("measure")
-        peaks = calibrate(device)
+        peaks = calibrate(device, progress=begin)
     if as_json:
         console.print_json("calibrate", {"target": device.spec, "peaks": asdict(peaks)})
     else:

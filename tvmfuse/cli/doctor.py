@@ -72,9 +72,10 @@ def _checks(begin: Callable[[str], None]) -> Iterator[Check]:
     tvm = _tvm()
     yield tvm
     begin("look around")
-    if tvm.state == "ok":  # these two ask TVM
+    if tvm.state == "ok":  # these ask TVM
         yield _compiler()
         yield _processor()
+        yield _peaks()
     yield _threads()
     yield _cache()
     yield _cuda()
@@ -122,6 +123,17 @@ def _processor() -> Check:
         f"{8 * target.vector_bytes}-bit vectors, {about['memory_gib']} GiB, load {about['load']}"
     )
     return Check("processor", "ok", found)
+
+
+def _peaks() -> Check:
+    from tvmfuse import targets
+    from tvmfuse.calibrate import load_cached
+
+    peaks = load_cached(targets.resolve("cpu"))
+    if peaks is None:
+        return Check("peaks", "absent", "not measured", "run tvmfuse calibrate for better plans")
+    found = f"measured: {peaks.gflops:.0f} GFLOP/s, a kernel starts in {peaks.dispatch_us:.2g} µs"
+    return Check("peaks", "ok", found)
 
 
 def _threads() -> Check:

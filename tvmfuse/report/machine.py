@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -19,7 +18,7 @@ def describe() -> dict[str, Any]:
     """
     host = detect()
     return {
-        "processor": _processor_name(),
+        "processor": host.model or host.arch,
         "arch": host.arch,
         "cores": host.cores,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
@@ -27,12 +26,3 @@ def describe() -> dict[str, Any]:
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
     }
-
-
-def _processor_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
