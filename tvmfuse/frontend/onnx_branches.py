@@ -46,24 +46,24 @@ def _select(graph: ir.Graph, node: ir.Node, name: str) -> None:
     # A condition may have the shape (1,), which would add an axis to a scalar.
     condition = ir.Node("", "Squeeze", [node.inputs[0]])
     choices = [ir.Node("", "Where", [condition.outputs[0], *pair]) for pair in results]
-    for choice, output in zip(choices, node.outputs, strict=True):
-        choice.outputs[0].name = output.name
+    for choice, output, (left, _) in zip(choices, node.outputs, results, strict=True):
+        chosen = choice.outputs[0]
+        chosen.name, chosen.type, chosen.shape = output.name, left.type, left.shape
     graph.insert_before(node, [condition, *choices])
     ir.convenience.replace_all_uses_with(
-        node.outputs,
-        [choice.outputs[0] for choice in choices],
-        replace_graph_outputs=True,
+        node.outputs, [choice.outputs[0] for choice in choices], replace_graph_outputs=True
     )
     graph.remove(node, safe=True)
 
 
 def _inline(graph: ir.Graph, node: ir.Node, branch: ir.Graph) -> None:
     """Move what is in ``branch`` before ``node``."""
-    for key, value in list(branch.initializers.items()):
-        del branch.initializers[key]
+    branch.outputs.clear()
+    for key in list(branch.initializers):
+        value = branch.initializers.pop(key)
+        value.name = f"{node.name or node.outputs[0].name}/{branch.name}/{key}"
         graph.register_initializer(value)
     nodes = list(branch)
-    branch.outputs.clear()
     branch.remove(nodes)
     graph.insert_before(node, nodes)
 

@@ -43,10 +43,13 @@ def check_header(model: onnx.ModelProto, name: str) -> None:
     Raises
     ------
     ModelError
-        It has no graph, no operator set, or one that is too new.
+        It has no graph, no operator set, or one that is too new, or names that
+        are no text.
     """
     if not model.HasField("graph"):
         raise ModelError(f"{name}: the model holds no graph")
+    if not all(map(_is_readable, nodes(model))):
+        raise ModelError(f"{name}: the model is damaged: a name in it is no printable text")
     if model.ir_version < 3:
         raise ModelError(
             f"{name}: the format must be version 3 or newer, but it is {model.ir_version}: "
@@ -178,12 +181,19 @@ def _nested(sequence: Iterator[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from _nested(subgraph.node)
 
 
+def _is_readable(node: onnx.NodeProto) -> bool:
+    try:
+        texts = (node.name, node.domain, node.op_type, *node.input, *node.output)
+        return all(isinstance(text, str) and text.isprintable() for text in texts)
+    except UnicodeDecodeError:
+        return False
+
+
 def _check_type(value: onnx.ValueInfoProto, name: str) -> None:
-    kind = value.type.WhichOneof("value")
+    kind = value.type.WhichOneof("value") or "value without a type"
     if kind != "tensor_type":
         raise ModelError(
-            f"{name}: {value.name!r} must be a tensor, but it is "
-            f"{(kind or 'nothing').removesuffix('_type')}"
+            f"{name}: {value.name!r} must be a tensor, but it is a {kind.removesuffix('_type')}"
         )
     dtype = value.type.tensor_type.elem_type
     if dtype not in _DTYPES:

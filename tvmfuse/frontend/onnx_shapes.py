@@ -66,8 +66,11 @@ def forget_inferable_shapes(graph: onnx.GraphProto) -> None:
     kept = [value for value in graph.value_info if value.name in foreign]
     del graph.value_info[:]
     graph.value_info.extend(kept)
+    inputs = {value.name: value for value in graph.input}
     for value in graph.output:
-        if value.name not in foreign:
+        if value.name in inputs:
+            value.type.CopyFrom(inputs[value.name].type)
+        elif value.name not in foreign:
             value.type.tensor_type.ClearField("shape")
 
 

@@ -7,9 +7,11 @@ belongs into one kernel is decided later, on Relax.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import onnx
 import onnx_ir
 from onnx import defs, inliner, shape_inference, version_converter
@@ -18,7 +20,7 @@ from onnxscript import optimizer
 
 from tvmfuse.errors import ModelError
 from tvmfuse.frontend.onnx_branches import select_branches
-from tvmfuse.frontend.onnx_check import check_structure, nodes, operator, opset
+from tvmfuse.frontend.onnx_check import check_structure, label, nodes, operator, opset
 from tvmfuse.frontend.onnx_file import one_line
 from tvmfuse.frontend.onnx_shapes import forget_inferable_shapes
 from tvmfuse.frontend.onnx_weights import attach_weights, detach_weights
@@ -26,8 +28,20 @@ from tvmfuse.frontend.onnx_weights import attach_weights, detach_weights
 OLDEST_OPSET = 17
 """Older models are converted: TVM 0.27 mistakes several operators of opsets 7 to 12."""
 
+LARGEST_CONSTANT = 2**27
+"""Elements; a few bytes of a damaged file can ask for any size."""
+
 # What ONNX's libraries raise on a model that they cannot take.
-_FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_FAILURES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+)
 
 
 def simplify(model: onnx.ModelProto, name: str, supported: Collection[str]) -> onnx.ModelProto:
@@ -56,6 +70,7 @@ def simplify(model: onnx.ModelProto, name: str, supported: Collection[str]) -> o
     """
     # Up to version 3 of the format every constant had to be an input as well.
     model.ir_version = max(model.ir_version, 8)
+    _name_nodes(model.graph)
     weights = detach_weights(model.graph)
     check_structure(model, name)
     forget_inferable_shapes(model.graph)
@@ -77,6 +92,12 @@ def has_definition(op: str, version: int) -> bool:
         return False
     kinds = ("has_function", "has_context_dependent_function")
     return any(getattr(schema, kind) for kind in kinds)
+
+
+def _name_nodes(graph: onnx.GraphProto) -> None:
+    """Call a node without a name by its first output, for messages."""
+    for node in graph.node:
+        node.name = label(node)
 
 
 def _attempt(
@@ -104,10 +125,21 @@ def _inline(model: onnx.ModelProto, supported: Collection[str]) -> onnx.ModelPro
     }
     if not defined:
         return model
+    for node in nodes(model):
+        if operator(node) in defined:
+            _state_defaults(node, opset(model))
     model = inliner.inline_selected_functions(
         model, [("", op) for op in sorted(defined)], inline_schema_functions=True
     )
     return _inline(model, supported)
+
+
+def _state_defaults(node: onnx.NodeProto, version: int) -> None:
+    """Write out the attributes of ``node`` that are left out: the inliner asks for them."""
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in defs.get_schema(node.op_type, version).attributes.items():
+        if name not in given and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
 
 
 def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -115,33 +147,46 @@ def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _fold(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    folded = onnx_ir.from_proto(model)
-    _fold_constants(folded)
-    if any(node.op_type == "If" for node in folded.graph):
-        select_branches(folded.graph, name)
+    with _quiet():
+        folded = onnx_ir.from_proto(model)
         _fold_constants(folded)
-    common.RemoveUnusedNodesPass()(folded)
-    common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(folded)
-    common.NameFixPass()(folded)
-    return onnx_ir.to_proto(folded)
+        if any(node.op_type == "If" for node in folded.graph):
+            select_branches(folded.graph, name)
+            _fold_constants(folded)
+        common.RemoveUnusedNodesPass()(folded)
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(folded)
+        common.NameFixPass()(folded)
+        return onnx_ir.to_proto(folded)
 
 
 def _fold_constants(model: onnx_ir.Model) -> None:
     """Fold until nothing changes: resolving an ``If`` can make more values constant."""
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    with _quiet(logging.getLogger("onnxscript")):
-        while optimizer.fold_constants(
-            model, onnx_shape_inference=True, output_size_limit=2**62, should_fold=lambda _: True
-        ).modified:
-            pass
+    while optimizer.fold_constants(
+        model,
+        onnx_shape_inference=True,
+        output_size_limit=LARGEST_CONSTANT,
+        should_fold=_is_small,
+    ).modified:
+        pass
+
+
+def _is_small(node: onnx_ir.Node) -> bool:
+    shapes = [output.shape for output in node.outputs if output.shape is not None]
+    sizes = [math.prod(extent for extent in s if isinstance(extent, int)) for s in shapes]
+    return max(sizes, default=0) <= LARGEST_CONSTANT
 
 
 @contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Keep warnings back: an operator that cannot be folded is left to TVM."""
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("onnx_ir", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

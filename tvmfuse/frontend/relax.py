@@ -53,17 +53,15 @@ def bind_extents(module: Any, shapes: Shapes, names: Sequence[str], label: str) 
         )
     values: dict[Any, int] = {}
     for name, shape in shapes.items():
-        spec = _spec(name, inputs[name].ty, label)
+        for extent, value in zip(inputs[name].ty.shape or (), shape, strict=False):
+            if isinstance(extent, tirx.Var):
+                values.setdefault(extent, value)
+    for name, shape in shapes.items():
         extents = list(inputs[name].ty.shape or ())
-        symbols = [e for e in extents if isinstance(e, tirx.Var)]
-        values.update(
-            (e, v) for e, v in zip(extents, shape, strict=False) if isinstance(e, tirx.Var)
-        )
-        bound = [values[e] if e in symbols else int(e) for e in extents]
-        if bound != list(shape):
+        if [values[e] if e in values else int(e) for e in extents] != list(shape):
             raise ModelError(
-                f"{label}: the input {spec} cannot have the shape {list(shape)}: "
-                "give its fixed extents as they are, and one value for each open one"
+                f"{label}: the input {_spec(name, inputs[name].ty, label)} cannot have the shape "
+                f"{list(shape)}: keep fixed extents, and give one value for each open one"
             )
     if values:
         module = relax.transform.BindSymbolicVars(values)(module)

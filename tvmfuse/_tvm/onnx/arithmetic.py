@@ -1,27 +1,35 @@
 """Repairs of element types in TVM 0.27's ONNX importer.
 
-* ``Pow`` with a base and an exponent of different types is refused.
+* ``Pow`` with a base and an exponent of different types is refused, and one of
+  integers cannot be compiled.
 * ``Equal`` on booleans becomes a floating-point comparison of single bits,
   which LLVM rejects.
-* ``ReduceMean`` of int32 returns int64.
+* ``ReduceMean`` of int32 is declared int32 and returns int64.
 """
 
 from __future__ import annotations
 
+import math
+
 from tvmfuse._tvm import relax
-from tvmfuse._tvm.onnx.node import Node, dtype_of, is_tensor
+from tvmfuse._tvm.onnx.node import Node, dtype_of, extents, is_tensor
 
 
 def convert_pow(node: Node) -> relax.Expr:
-    """Convert ``Pow``: the result has the type of the base."""
+    """Convert ``Pow``: the result has the type of the base.
+
+    Integers are raised in float64, which is exact up to 2**53.
+    """
     base, exponent = node.inputs
-    if not (is_tensor(base) and is_tensor(exponent)) or dtype_of(base) == dtype_of(exponent):
+    if not (is_tensor(base) and is_tensor(exponent)):
         return node.default()
-    result = dtype_of(base)
-    if "float" in dtype_of(exponent) and "float" not in result:
-        wide = relax.op.power(relax.op.astype(base, dtype_of(exponent)), exponent)
-        return relax.op.astype(wide, result)
-    return relax.op.power(base, relax.op.astype(exponent, result))
+    dtype = dtype_of(base)
+    if "float" in dtype:
+        return relax.op.power(base, _cast(exponent, dtype))
+    power = relax.op.power(_cast(base, "float64"), _cast(exponent, "float64"))
+    if "float" not in dtype_of(exponent):
+        power = relax.op.round(power)
+    return relax.op.astype(power, dtype)
 
 
 def convert_equal(node: Node) -> relax.Expr:
@@ -33,7 +41,18 @@ def convert_equal(node: Node) -> relax.Expr:
 
 
 def convert_reduce_mean(node: Node) -> relax.Expr:
-    """Convert ``ReduceMean``: the result has the type of the operand."""
-    mean = node.builder.normalize(node.default())
-    dtype = dtype_of(node.inputs[0])
-    return mean if dtype_of(mean) == dtype else relax.op.astype(mean, dtype)
+    """Convert ``ReduceMean``: integers are summed and divided as integers."""
+    data = node.inputs[0]
+    shape = extents(data)
+    if "float" in dtype_of(data) or shape is None:
+        return node.default()
+    axes = node.attrs.get("axes")
+    operands = [data, node.input(1) if axes is None else relax.const(list(axes), "int64")]
+    attrs = {name: value for name, value in node.attrs.items() if name != "axes"}
+    total = node.emit(node.convert("ReduceSum", operands, attrs))
+    count = math.prod(shape) // math.prod(extents(total) or ())
+    return relax.op.divide(total, relax.const(count, dtype_of(data)))
+
+
+def _cast(value: relax.Expr, dtype: str) -> relax.Expr:
+    return value if dtype_of(value) == dtype else relax.op.astype(value, dtype)

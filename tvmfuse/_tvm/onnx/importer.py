@@ -71,8 +71,10 @@ def import_graph(graph: onnx.GraphProto, *, opset: int, name: str, keep_params: 
             module = importer.from_onnx(graph, opset)
         except _FAILURES as error:
             importer.close()
-            reason = f"{importer.place()} cannot be imported: {_reason(error)}"
-            raise ModelError(f"{name}: {reason}") from error
+            raise ModelError(
+                f"{name}: {importer.place()} cannot be imported: {_reason(error)}: "
+                "change that node, or cut the model there"
+            ) from error
     if keep_params:
         named = {identifier(key): value for key, value in importer.weights.items()}
         module = lift_weights(module, named)
@@ -135,8 +137,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             self._nodes[name] = self.bb.emit(value, name_hint=identifier(name))
 
     def _check_type(self, name: str, value: relax.Expr) -> None:
-        """Raise unless ``value`` has the type that ONNX infers for it."""
+        """Raise unless ``value`` has a possible type, and the one that ONNX infers for it."""
         assert self._current is not None
+        shape = extents(value)
+        if shape is not None and any(extent < 0 for extent in shape):
+            raise ValueError(f"{name!r} would have the shape {shape}")
         if name not in self._declared or self._current.domain not in ("", "ai.onnx"):
             return
         kind = self._declared[name].tensor_type
@@ -145,7 +150,6 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 f"ONNX prescribes {onnx_frontend.get_type(kind.elem_type)} for {name!r}, "
                 f"but TVM makes it {dtype_of(value)}"
             )
-        shape = extents(value)
         if shape is None or not kind.HasField("shape"):
             return
         if not all(dim.HasField("dim_value") for dim in kind.shape.dim):
@@ -188,7 +192,14 @@ def identifier(name: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the line of TVM's message that tells most, without its stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[-1] if lines else type(error).__name__
-    return f"{type(error).__name__}: {text}" if isinstance(error, LookupError) else text
+    """Return TVM's message on one line of bearable length."""
+    text = " ".join(str(error).split())
+    # TVM prints an operator with all that is registered for it.
+    text = re.sub(r'ir\.Op\(.*?name="([^"]+)".*support_level=\d+\)', r"\1", text)
+    text = text[:_LONGEST_REASON].rstrip(" .:")
+    if isinstance(error, LookupError) or not text:
+        return f"{type(error).__name__} {text}".rstrip()
+    return text
+
+
+_LONGEST_REASON = 300

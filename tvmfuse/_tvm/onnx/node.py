@@ -32,11 +32,11 @@ class Node:
     """
 
     builder: relax.BlockBuilder
-    inputs: Sequence[relax.Expr | None]
+    inputs: Sequence[Any]
     attrs: Mapping[str, Any]
     n_outputs: int
     op: str
-    convert: Callable[[str, Sequence[relax.Expr | None], Mapping[str, Any]], relax.Expr]
+    convert: Callable[[str, Sequence[Any], Mapping[str, Any]], relax.Expr]
 
     def default(self) -> relax.Expr:
         """Convert the node as TVM does by itself."""

@@ -36,13 +36,14 @@ def convert_qlinear_matmul(node: Node) -> relax.Expr:
 
 
 def _centred(node: Node, index: int, *, channels_first: bool) -> relax.Expr:
-    value = relax.op.astype(node.inputs[index], "int32")
-    if node.input(index + 2) is None:
-        return value
-    zero_point = node.array(index + 2).astype("int32")
-    if channels_first and zero_point.ndim == 1:
-        zero_point = zero_point.reshape((-1,) + (1,) * (int(value.args[0].ty.ndim) - 1))
-    return relax.op.subtract(value, relax.const(zero_point))
+    operand = node.inputs[index]
+    value = relax.op.astype(operand, "int32")
+    if node.input(index + 2) is not None:
+        zero_point = node.array(index + 2).astype("int32")
+        if channels_first and zero_point.ndim == 1:
+            zero_point = zero_point.reshape(-1, *(1,) * (int(operand.ty.ndim) - 1))
+        value = relax.op.subtract(value, relax.const(zero_point))
+    return node.emit(value)
 
 
 def _dequantised(node: Node, index: int, *, axis: int = 1) -> relax.Expr:
