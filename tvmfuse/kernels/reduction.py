@@ -221,9 +221,12 @@ def normalize(
     at = _kept_index(rows)
     scale = tirx.const(1.0 / rows.length, "float32")
     if centered:
-        total = reduce(lambda *i: x[i], rows, te.sum, lanes, name="sum")
+        # Summed as distances from the first element: far from zero, the sum of the
+        # elements themselves would round away what sets them apart.
+        first = te.compute(rows.kept, lambda *i: x[i], name="first", attrs=rows.attrs("row"))
+        total = reduce(lambda *i: x[i] - first[at(i)], rows, te.sum, lanes, name="sum")
         mean = te.compute(
-            rows.kept, lambda *i: total[i] * scale, name="mean", attrs=rows.attrs("row")
+            rows.kept, lambda *i: first[i] + total[i] * scale, name="mean", attrs=rows.attrs("row")
         )
 
     def distance(*i: Any) -> Expr:
