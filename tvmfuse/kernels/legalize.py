@@ -2,8 +2,9 @@
 
 TVM 0.27 lets LLVM compute ``exp``, ``tanh`` and ``erf`` lane by lane, loses NaN in
 ``relu``, ``clip``, ``maximum`` and ``minimum``, takes variances as differences of
-large sums, and multiplies matrices by three plain loops. Each rule here falls
-back to TVM's for element types other than float32.
+large sums, adds half-precision numbers up in half precision, and multiplies
+matrices by three plain loops. Each rule here computes in float32, whatever floats
+it reads and writes, and falls back to TVM's own for other element types.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tvmfuse._tvm import te, tirx
+from tvmfuse._tvm import te, tirx, topi
 from tvmfuse.kernels import approx, gemm, reduction
 from tvmfuse.kernels.tiling import Machine
 
@@ -20,6 +21,8 @@ Call = Any  # relax.Call
 Builder = Any  # relax.BlockBuilder
 Rule = Callable[[Builder, Call], Any]
 Tensor = Any  # te.Tensor
+
+_FLOATS = ("float32", "float16", "bfloat16")
 
 
 def rules(machine: Machine) -> Mapping[str, Rule]:
@@ -44,7 +47,7 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
 
 
 def _guarded(rule: Rule) -> Rule:
-    """Apply ``rule`` to static float32 tensors, and TVM's own rule to all others."""
+    """Apply ``rule`` to static tensors of one float type, and TVM's own rule to all others."""
 
     def legalize(builder: Builder, call: Call) -> Any:
         if _is_covered(call):
@@ -58,12 +61,24 @@ def _guarded(rule: Rule) -> Rule:
 
 def _is_covered(call: Call) -> bool:
     tensors = [arg for arg in call.args if hasattr(arg.ty, "shape") and hasattr(arg.ty, "ndim")]
-    return all(
-        str(t.ty.dtype) == "float32"
+    dtype = str(call.ty.dtype)
+    return dtype in _FLOATS and all(
+        str(t.ty.dtype) == dtype
         and t.ty.shape is not None
         and all(isinstance(d, int | tirx.IntImm) for d in t.ty.shape)
         for t in [*tensors, call]
     )
+
+
+def _computed(builder: Builder, call: Call, emit: Callable[..., Tensor], *args: Any) -> Any:
+    """Return a call of the kernel that ``emit`` makes of float32 tensors."""
+    dtype = str(call.ty.dtype)
+
+    def converted(*tensors: Tensor) -> Tensor:
+        return topi.cast(emit(*(topi.cast(tensor, "float32") for tensor in tensors)), dtype)
+
+    wanted = emit if dtype == "float32" else converted
+    return builder.call_te(wanted, *args, primfunc_name_hint=_name(call))
 
 
 def _gelu(x: Any) -> Any:
@@ -94,7 +109,7 @@ def _unary(function: Callable[[Any], Any]) -> Rule:
         def emit(x: Tensor) -> Tensor:
             return te.compute(x.shape, lambda *i: approx.bind(x[i], function), name=_name(call))
 
-        return builder.call_te(emit, call.args[0], primfunc_name_hint=_name(call))
+        return _computed(builder, call, emit, call.args[0])
 
     return rule
 
@@ -109,7 +124,7 @@ def _binary(function: Callable[[Any, Any], Any]) -> Rule:
                 name=_name(call),
             )
 
-        return builder.call_te(emit, *call.args, primfunc_name_hint=_name(call))
+        return _computed(builder, call, emit, *call.args)
 
     return rule
 
@@ -122,7 +137,7 @@ def _clip(builder: Builder, call: Call) -> Any:
     def emit(x: Tensor) -> Tensor:
         return te.compute(x.shape, lambda *i: approx.clip(x[i], low, high), name="clip")
 
-    return builder.call_te(emit, call.args[0], primfunc_name_hint="clip")
+    return _computed(builder, call, emit, call.args[0])
 
 
 def _leaky_relu(builder: Builder, call: Call) -> Any:
@@ -142,9 +157,7 @@ def _matmul(machine: Machine) -> Rule:
             return None
         if int(a.ty.shape[-1]) == 0:
             return None
-        return builder.call_te(
-            lambda x, y: gemm.emit_batched(x, y, machine), a, b, primfunc_name_hint="matmul"
-        )
+        return _computed(builder, call, lambda x, y: gemm.emit_batched(x, y, machine), a, b)
 
     return rule
 
@@ -152,11 +165,11 @@ def _matmul(machine: Machine) -> Rule:
 def _softmax(machine: Machine, *, is_log: bool) -> Rule:
     def rule(builder: Builder, call: Call) -> Any:
         axis = int(call.attrs.axis)
-        return builder.call_te(
-            lambda x: reduction.softmax(x, axis, machine.lanes, is_log=is_log),
-            call.args[0],
-            primfunc_name_hint=_name(call),
-        )
+
+        def emit(x: Tensor) -> Tensor:
+            return reduction.softmax(x, axis, machine.lanes, is_log=is_log)
+
+        return _computed(builder, call, emit, call.args[0])
 
     return rule
 
@@ -177,7 +190,7 @@ def _layer_norm(machine: Machine) -> Rule:
                 x, axes, machine.lanes, epsilon=float(attrs.epsilon), affine=affine
             )
 
-        return builder.call_te(emit, *call.args, primfunc_name_hint="layer_norm")
+        return _computed(builder, call, emit, *call.args)
 
     return rule
 
@@ -196,7 +209,7 @@ def _rms_norm(machine: Machine) -> Rule:
                 affine=lambda normal, i: normal * gamma[tuple(i[a] for a in axes)],
             )
 
-        return builder.call_te(emit, *call.args[:2], primfunc_name_hint="rms_norm")
+        return _computed(builder, call, emit, *call.args[:2])
 
     return rule
 
@@ -220,7 +233,7 @@ def _reduce(
             )
             return _finish(total, rows, scale=scale if is_mean else None, keep=keep)
 
-        return builder.call_te(emit, call.args[0], primfunc_name_hint=_name(call))
+        return _computed(builder, call, emit, call.args[0])
 
     return rule
 
