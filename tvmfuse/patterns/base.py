@@ -144,8 +144,12 @@ class Pattern(Generator):
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield a match for each variant at each binding that can be its root."""
         for position, operator in enumerate(flow.operators):
-            for traced in self._traced.get(operator, ()):
-                found = traced.match(flow, position)
+            variants = self._traced.get(operator)
+            if not variants:
+                continue
+            near = flow.before(position, max(traced.depth for traced in variants))
+            for traced in variants:
+                found = traced.match(flow, position, near)
                 if found is not None:
                     yield Match(found.members, self.family, self.check(found))
 

@@ -14,6 +14,23 @@ from tvmfuse.plan import OpKind
 
 
 @dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """The bindings shortly before one binding.
+
+    Parameters
+    ----------
+    values : Map of relax.Var to relax.Expr
+        What each variable is bound to, in the form that TVM's matcher takes. The matcher
+        walks all of it at every call, so it must be short.
+    operators : frozenset of str
+        Every operator among them.
+    """
+
+    values: Any
+    operators: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
 class Dataflow:
     """The bindings of one function, in program order, and who reads whom.
 
@@ -90,11 +107,6 @@ class Dataflow:
         )
 
     @cached_property
-    def values(self) -> Any:
-        """Map from variable to bound expression, in the form that TVM's matcher takes."""
-        return tvm.runtime.convert({binding.var: _value(binding) for binding in self.bindings})
-
-    @cached_property
     def operators(self) -> tuple[str, ...]:
         """Operator of each binding, "" where it is none."""
         return tuple(operators.name(self.value(i)) for i in range(len(self.bindings)))
@@ -121,6 +133,16 @@ class Dataflow:
     def var(self, position: int) -> Any:
         """Return the variable bound at ``position``."""
         return self.bindings[position].var
+
+    def before(self, position: int, depth: int) -> Neighbourhood:
+        """Return ``position`` and what it is computed from in at most ``depth`` steps."""
+        reached = frontier = {position}
+        for _ in range(depth):
+            frontier = {read for i in frontier for read in self.deps[i]} - reached
+            reached = reached | frontier
+        values = {self.var(i): self.value(i) for i in reached}
+        operators_ = frozenset(self.operators[i] for i in reached)
+        return Neighbourhood(tvm.runtime.convert(values), operators_)
 
     def outputs(self, members: Iterable[int]) -> tuple[int, ...]:
         """Return the members that something outside reads, or that the function returns."""

@@ -126,15 +126,11 @@ def _parts(flow: Dataflow, members: Set[int], stages: Sequence[int]) -> Iterator
     """Yield the connected sets of two or more members of one stage and block."""
     part_of: dict[int, list[int]] = {}
     for position in sorted(members):
-        part = [position]
+        part_of[position] = [position]
         for read in flow.deps[position]:
-            if read not in members or stages[read] != stages[position]:
-                continue
-            if flow.block_of[read] != flow.block_of[position] or part_of[read] is part:
-                continue
-            part = _joined(part_of, part_of[read], part)
-        for member in part:
-            part_of[member] = part
+            is_near = read in members and flow.block_of[read] == flow.block_of[position]
+            if is_near and stages[read] == stages[position]:
+                _join(part_of, part_of[read], part_of[position])
     whole = {id(part): part for part in part_of.values()}
     for part in whole.values():
         for members_of_kernel in _same_loops(flow, sorted(part)):
@@ -155,13 +151,14 @@ def _same_loops(flow: Dataflow, part: list[int]) -> list[list[int]]:
     return list(by_shape.values())
 
 
-def _joined(part_of: dict[int, list[int]], left: list[int], right: list[int]) -> list[int]:
+def _join(part_of: dict[int, list[int]], left: list[int], right: list[int]) -> None:
     """Merge the smaller part into the larger one."""
+    if left is right:
+        return
     small, large = sorted((left, right), key=len)
     large.extend(small)
     for member in small:
         part_of[member] = large
-    return large
 
 
 def _capped(part: list[int]) -> Iterator[tuple[int, ...]]:

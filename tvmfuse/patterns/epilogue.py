@@ -18,6 +18,8 @@ from tvmfuse.patterns.dataflow import Dataflow
 
 _ANCHORS = ("conv", "matmul", "pooling", "reduction")
 _MAX_OPERATORS = 16
+# A value that everybody reads (a mask, say) must not cost a convexity check for each of them.
+_MAX_REFUSED = 32
 
 
 def _conv1d_gate(op: Any, x: Any, weight: Any, gate: Any) -> Any:
@@ -131,8 +133,10 @@ def prefixes(flow: Dataflow, anchor: int) -> Iterator[tuple[int, ...]]:
 
 def _next(flow: Dataflow, anchor: int, members: set[int], refused: set[int]) -> int | None:
     """Return the first reader of ``members`` that can join them."""
+    if len(refused) > _MAX_REFUSED:
+        return None
     readers = {user for member in members for user in flow.users[member]} - members - refused
-    for reader in sorted(readers):
+    for reader in sorted(readers)[:_MAX_REFUSED]:
         if _fits(flow, anchor, reader) and flow.is_convex(members | {reader}):
             return reader
         refused.add(reader)

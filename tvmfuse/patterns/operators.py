@@ -148,12 +148,26 @@ def is_groupable(call: Any) -> bool:
     It must be a pure operator on tensors of known shape that TVM can legalise;
     views move no data and stay outside.
     """
-    op = getattr(call, "op", None)
-    if not isinstance(op, tvm.ir.Op) or kind(call) == "view":
+    return (
+        is_pure(name(call))
+        and not is_view(name(call))
+        and _has_known_shape(call.ty)
+        and all(_is_plain(arg) for arg in call.args)
+    )
+
+
+@cache
+def is_pure(operator: str) -> bool:
+    """Tell whether an operator has no side effect and TVM can legalise it."""
+    if not operator:
         return False
-    if not (_attr(op, "FPurity") and _attr(op, "FLegalize")):
-        return False
-    return _has_known_shape(call.ty) and all(_is_plain(arg) for arg in call.args)
+    op = tvm.ir.Op.get(operator)
+    return all(op.has_attr(key) and bool(op.get_attr(key)) for key in ("FPurity", "FLegalize"))
+
+
+def is_view(operator: str) -> bool:
+    """Tell whether an operator only gives a tensor another shape."""
+    return operator.removeprefix("relax.") in _VIEW.split()
 
 
 _FAMILY_OF_KIND: Mapping[OpKind, str] = MappingProxyType(
@@ -214,10 +228,6 @@ def _extent(expr: Any, axis: int) -> int:
     known = shape(expr)
     extent = known[axis] if known else 1
     return extent if isinstance(extent, int) else 1
-
-
-def _attr(op: Any, key: str) -> Any:
-    return op.get_attr(key) if op.has_attr(key) else None
 
 
 def _is_plain(arg: Any) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tvmfuse._tvm import relax
 from tvmfuse.errors import PatternError
-from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.dataflow import Dataflow, Neighbourhood
 
 Graph = Callable[..., Any]
 
@@ -77,6 +77,10 @@ class Traced:
         The pattern of its result.
     root : str
         The operator of its result.
+    operators : frozenset of str
+        All its operators.
+    depth : int
+        The longest way from its result to an operator, in steps.
     operands : Mapping of str to DFPattern
         The wildcard of each parameter.
     constants : Mapping of DFPattern to float or None
@@ -85,14 +89,26 @@ class Traced:
 
     pattern: Any
     root: str
+    operators: frozenset[str]
+    depth: int
     operands: Mapping[str, Any]
     constants: Mapping[Any, float | None]
 
-    def match(self, flow: Dataflow, position: int) -> Found | None:
-        """Match the graph so that its result is the binding at ``position``."""
-        if flow.operators[position] != self.root:
+    def match(self, flow: Dataflow, position: int, near: Neighbourhood) -> Found | None:
+        """Match the graph so that its result is the binding at ``position``.
+
+        Parameters
+        ----------
+        flow : Dataflow
+            The function.
+        position : int
+            A binding of :attr:`root`.
+        near : Neighbourhood
+            What is before it, at least :attr:`depth` deep.
+        """
+        if not self.operators <= near.operators:
             return None
-        matched = self.pattern.extract_matched_expr(flow.value(position), flow.values)
+        matched = self.pattern.extract_matched_expr(flow.value(position), near.values)
         if matched is None:
             return None
         for pattern, value in self.constants.items():
@@ -135,7 +151,14 @@ def trace(graph: Graph, **options: Any) -> Traced:
             f"{getattr(graph, '__qualname__', graph)}: a graph must return the result of an "
             f"operator, but returned {type(result).__name__}: call one on op"
         )
-    return Traced(result, root, operands, dict(tracer.constants))
+    return Traced(
+        pattern=result,
+        root=root,
+        operators=frozenset(tracer.operator_of.values()),
+        depth=tracer.depth_of[result],
+        operands=operands,
+        constants=dict(tracer.constants),
+    )
 
 
 def operand_names(graph: Graph) -> tuple[str, ...]:
@@ -149,6 +172,7 @@ class Tracer:
     """Stands in for ``relax.op`` and builds dataflow patterns."""
 
     operator_of: dict[Any, str] = field(default_factory=dict)
+    depth_of: dict[Any, int] = field(default_factory=dict)
     constants: dict[Any, float | None] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
@@ -178,6 +202,7 @@ class Tracer:
         if name in _COMMUTATIVE:
             pattern = pattern | operator(*reversed(operands), varg_default_wildcard=True)
         self.operator_of[pattern] = f"relax.{name}"
+        self.depth_of[pattern] = 1 + max((self.depth_of.get(o, -1) for o in operands), default=-1)
         return pattern
 
 

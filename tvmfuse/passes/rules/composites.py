@@ -7,7 +7,7 @@ their name, and are computed as their family computes them best.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -28,17 +28,21 @@ Replace = Callable[[Found], Any]
 
 def recognise(flow: Dataflow, position: int) -> Any:
     """Rewrite the last operator of a formula as the operator that it computes."""
-    for traced, replace in _formulas():
-        found = traced.match(flow, position)
-        if found is not None:
-            answer = replace(found)
-            if answer is not None:
-                return answer
+    formulas = _formulas().get(flow.operators[position])
+    if not formulas:
+        return None
+    near = flow.before(position, max(traced.depth for traced, _ in formulas))
+    for traced, replace in formulas:
+        found = traced.match(flow, position, near)
+        answer = None if found is None else replace(found)
+        if answer is not None:
+            return answer
     return None
 
 
 @cache
-def _formulas() -> tuple[tuple[Traced, Replace], ...]:
+def _formulas() -> Mapping[str, Sequence[tuple[Traced, Replace]]]:
+    """Return every formula with what to put in its place, by the operator of its root."""
     graphs: list[tuple[Graph, Replace]] = [(_silu, _to_silu)]
     for halved in (_half_outside, _half_inside, _half_first):
         graphs.append((halved(_one_plus_erf), _to_gelu))
@@ -46,7 +50,11 @@ def _formulas() -> tuple[tuple[Traced, Replace], ...]:
     graphs += [(_hard_sigmoid_of_six, _to_hard_sigmoid), (_hard_swish_of_six, _to_hard_swish)]
     graphs += [(norm, _to_layer_norm) for norm in (_layer_norm, _layer_norm_by_rsqrt)]
     graphs += [(norm, _to_rms_norm) for norm in (_rms_norm, _rms_norm_by_sqrt)]
-    return tuple((trace(graph), replace) for graph, replace in graphs)
+    by_root: dict[str, list[tuple[Traced, Replace]]] = {}
+    for graph, replace in graphs:
+        traced = trace(graph)
+        by_root.setdefault(traced.root, []).append((traced, replace))
+    return by_root
 
 
 def _silu(op: Any, x: Any) -> Any:

@@ -60,9 +60,9 @@ def _known_value(flow: Dataflow, position: int, known: Mapping[Any, Any]) -> Any
     operator = flow.operators[position]
     if operator in _OF_SHAPES:
         return _OF_SHAPES[operator](call.args[0])
-    if not flow.groupable[position] and flow.kinds[position] != "view":
+    if not operators.is_pure(operator) or relax.analysis.free_vars(call):
         return None
-    if relax.analysis.free_vars(call) or not _is_worth_keeping(call):
+    if not _is_worth_keeping(call):
         return None
     arrays = [constant(arg) for arg in operators.tensors(call)]
     if operator in _BY_NUMPY and all(array is not None for array in arrays):

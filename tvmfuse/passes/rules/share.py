@@ -7,6 +7,7 @@ from typing import Any
 
 from tvmfuse._tvm import relax, tvm, tvm_ffi
 from tvmfuse.passes.rewrite import replaced, tidied, with_functions
+from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow, functions
 
 # Larger constants are equal only if they are the same object: comparing weights by
@@ -34,9 +35,10 @@ def _repeated(flow: Dataflow) -> dict[int, Any]:
     same: dict[Any, Any] = {}
     values = {}
     for position in range(len(flow.bindings)):
-        if not flow.groupable[position] and flow.kinds[position] != "view":
-            continue
         call = flow.value(position)
+        is_tuple_access = isinstance(call, relax.TupleGetItem)
+        if not (is_tuple_access or operators.is_pure(flow.operators[position])):
+            continue
         key = (flow.block_of[position], *_key(call, same))
         equal = (i for i in first.get(key, ()) if _has_equal_attrs(flow.value(i), call))
         earlier = next(equal, None)
