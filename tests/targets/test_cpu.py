@@ -8,8 +8,8 @@ import pytest
 
 from tvmfuse._tvm import te, tvm
 from tvmfuse.errors import TargetError
+from tvmfuse.host import Host, detect
 from tvmfuse.targets import Target, cpu, resolve
-from tvmfuse.targets.host import Host, detect
 from tvmfuse.targets.registry import from_tvm
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-import psutil
+from tvmfuse.host import detect
 
 VARIABLE = "TVM_NUM_THREADS"
 
@@ -20,12 +20,4 @@ def use_all_cores() -> None:
     It has to be called before the first kernel runs: TVM reads the variable once.
     """
     if "OMP_NUM_THREADS" not in os.environ:  # TVM honours this one too
-        os.environ.setdefault(VARIABLE, str(cores()))
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use, without hyper-threads."""
-    physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        return min(physical, len(os.sched_getaffinity(0)))
-    return physical
+        os.environ.setdefault(VARIABLE, str(detect().cores))

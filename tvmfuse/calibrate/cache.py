@@ -13,9 +13,9 @@ from typing import Any
 import platformdirs
 
 from tvmfuse._tvm import tvm_ffi, versions
+from tvmfuse.host import detect
 from tvmfuse.plan import Peaks
 from tvmfuse.targets.base import Target
-from tvmfuse.targets.host import detect
 
 _METHOD = 1  # raised whenever something else is measured, or in another way
 

@@ -137,7 +137,7 @@ def _peaks() -> Check:
 
 
 def _threads() -> Check:
-    from tvmfuse.targets.host import detect
+    from tvmfuse.host import detect
 
     set_to = os.environ.get("TVM_NUM_THREADS")
     found = f"TVM_NUM_THREADS={set_to}" if set_to else f"{detect().cores}, one on each core"

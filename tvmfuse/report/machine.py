@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from tvmfuse.targets.host import detect
+from tvmfuse.host import detect
 
 
 def describe() -> dict[str, Any]:

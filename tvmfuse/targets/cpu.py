@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tvmfuse.errors import TargetError
+from tvmfuse.host import Host, detect
 from tvmfuse.plan import Peaks
 from tvmfuse.targets.base import Target
-from tvmfuse.targets.host import Host, detect
 
 _FOREIGN = Host(arch="", system="", cores=4)  # assumed of a CPU that is not this machine's
 

@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 
 from tvmfuse.errors import TargetError
+from tvmfuse.host import detect
 from tvmfuse.plan import Peaks
 from tvmfuse.targets.base import Target
-from tvmfuse.targets.host import detect
 
 # What one launch costs when launches follow one another; no data sheet has it.
 _LAUNCH_US = 3.0

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tvmfuse.errors import EnvironmentMismatchError, LoweringError
+from tvmfuse.host import detect
 from tvmfuse.targets import cuda_toolkit
 from tvmfuse.targets.base import Target
-from tvmfuse.targets.host import detect
 
 if TYPE_CHECKING:
     import tvm

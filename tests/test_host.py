@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmfuse.targets import host
+from tvmfuse import host
 
 CPU_FOLDER = "sys/devices/system/cpu"
 
