@@ -72,10 +72,7 @@ def measure(model: Path, *, rounds: int, threads: int) -> dict[str, Any]:
 
 def work(model: Path) -> float:
     """Return the floating-point operations of a network, in GFLOP."""
-    code = (
-        "import sys; from tvmfuse.report.work import flops; "
-        "print(flops(sys.argv[1]))"
-    )
+    code = "import sys; from tvmfuse.report.work import flops; print(flops(sys.argv[1]))"
     line = [sys.executable, "-c", code, str(model)]
     return float(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout) / 1e9
 
