@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvmfuse._tvm import te, tirx, topi
-from tvmfuse.kernels import approx, gemm, reduction
+from tvmfuse.kernels import approx, gemm, reduction, window
 from tvmfuse.kernels.tiling import Machine
 
 Call = Any  # relax.Call
@@ -22,7 +22,7 @@ Builder = Any  # relax.BlockBuilder
 Rule = Callable[[Builder, Call], Any]
 Tensor = Any  # te.Tensor
 
-_FLOATS = ("float32", "float16", "bfloat16")
+_FLOATS = ("float32", "float16")
 
 
 def rules(machine: Machine) -> Mapping[str, Rule]:
@@ -34,6 +34,7 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         "relax.clip": _clip,
         "relax.nn.leakyrelu": _leaky_relu,
         "relax.matmul": _matmul(machine),
+        **{f"relax.nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
         "relax.nn.softmax": _softmax(machine, is_log=False),
         "relax.nn.log_softmax": _softmax(machine, is_log=True),
         "relax.nn.layer_norm": _layer_norm(machine),
@@ -160,6 +161,29 @@ def _matmul(machine: Machine) -> Rule:
         return _computed(builder, call, lambda x, y: gemm.emit_batched(x, y, machine), a, b)
 
     return rule
+
+
+def _max_pool(builder: Builder, call: Call) -> Any:
+    attrs = call.attrs
+    layout = str(attrs.layout)
+    if layout not in ("NCW", "NCHW", "NCDHW") or str(attrs.out_layout or layout) != layout:
+        return None
+    kernel, strides, dilation, padding = (
+        [int(v) for v in values]
+        for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
+    )
+
+    def emit(x: Tensor) -> Tensor:
+        return window.emit_plain_max(
+            x,
+            [int(d) for d in call.ty.shape],
+            kernel=kernel,
+            strides=strides,
+            dilation=dilation,
+            before=padding[: len(kernel)],
+        )
+
+    return _computed(builder, call, emit, call.args[0])
 
 
 def _softmax(machine: Machine, *, is_log: bool) -> Rule:

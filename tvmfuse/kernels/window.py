@@ -9,6 +9,7 @@ are a scratch tile, as for convolutions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
@@ -62,6 +63,44 @@ def emit_max(x: Tensor, window: Window, machine: Machine) -> Tensor:
         return maximum()(at, axis=[kh, kw])
 
     return _emit(x, window, machine, combine, fill=-math.inf)
+
+
+def emit_plain_max(
+    x: Tensor,
+    shape: Sequence[int],
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    before: Sequence[int],
+) -> Tensor:
+    """Emit max pooling of a tensor that is not blocked; it belongs to no family.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, channels, *sizes), along any number of axes.
+    shape : sequence of int
+        Shape of the result.
+    kernel, strides, dilation, before : sequence of int
+        The window along each axis, and the padding before the first element.
+
+    Returns
+    -------
+    te.Tensor
+        ``shape``; NaN where a window covers one.
+    """
+    taps = [te.reduce_axis((0, extent), "k") for extent in kernel]
+    outside = tirx.const(-math.inf, x.dtype)
+
+    def value(*index: Any) -> Any:
+        terms = zip(index[2:], strides, taps, dilation, before, strict=True)
+        at = [i * step + tap * gap - pad for i, step, tap, gap, pad in terms]
+        inside = [te.all(a >= 0, a < size) for a, size in zip(at, x.shape[2:], strict=True)]
+        element = te.if_then_else(te.all(*inside), x[(*index[:2], *at)], outside)
+        return maximum()(element, axis=taps)
+
+    return te.compute(tuple(shape), value, name="max_pool")
 
 
 def emit_mean(x: Tensor, window: Window, machine: Machine, *, count_padding: bool) -> Tensor:
