@@ -13,7 +13,7 @@ the work wasted in ragged edges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MAX_COLUMN_VECTORS = 4
@@ -212,11 +212,6 @@ def divisors(n: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(n // d for d in small)}))
 
 
-def largest_divisor(n: int, limit: int) -> int:
-    """Return the largest divisor of ``n`` that is at most ``limit``."""
-    return max(d for d in divisors(n) if d <= max(1, limit))
-
-
 def ceil_div(a: int, b: int) -> int:
     """Return ``a / b`` rounded up."""
     return -(-a // b)
@@ -225,13 +220,6 @@ def ceil_div(a: int, b: int) -> int:
 def round_up(a: int, b: int) -> int:
     """Return the smallest multiple of ``b`` that is at least ``a``."""
     return ceil_div(a, b) * b
-
-
-def machine_of(
-    *, lanes: int, registers: int, cores: int, cache_bytes: Mapping[str, int]
-) -> Machine:
-    """Gather a :class:`Machine`; unknown caches count as 512 KiB."""
-    return Machine(max(1, lanes), max(16, registers), max(1, cores), cache_bytes.get("l2", 1 << 19))
 
 
 def product(values: Iterable[int]) -> int:
