@@ -12,6 +12,7 @@ from tvmfuse.patterns.elementwise import Elementwise
 from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.softmax import Softmax
+from tvmfuse.patterns.transposed_matmul import TransposedMatmul
 
 
 @dataclass(frozen=True)
@@ -38,5 +39,5 @@ class Registry:
 
 def default() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
-    named = (ConvBnAct(), MatmulBiasAct(), AddLayerNorm(), Softmax())
+    named = (ConvBnAct(), MatmulBiasAct(), AddLayerNorm(), Softmax(), TransposedMatmul())
     return Registry((*named, Epilogue(), Elementwise()))
