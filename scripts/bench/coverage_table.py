@@ -16,6 +16,7 @@ import math
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -110,7 +111,7 @@ def examine(entry: Entry, *, limit_s: float) -> Row:
             run_json(["-m", "tvmfuse", *run_bundle, "--json"], limit_s=limit_s)
             compared = run_json(compare, limit_s=limit_s)
         except StepError as step:
-            cause = step.cause.replace(str(entry.path), entry.path.name)
+            cause = step.cause.removeprefix("tvmfuse: ").replace(str(entry.path), entry.path.name)
             return Row(entry.name, step.result, cause=cause)
     return judge(entry.name, compiled, compared, compile_s=compile_s)
 
@@ -209,7 +210,7 @@ def markdown(rows: Sequence[Row]) -> str:
             "" if row.kernels is None else str(row.kernels),
             "" if row.compile_s is None else f"{row.compile_s:.1f}",
         ]
-        cause = row.cause.replace("|", "\\|")
+        cause = textwrap.shorten(row.cause, 240, placeholder=" …").replace("|", "\\|")
         lines.append(f"| {row.name} | {row.result} | {' | '.join(numbers)} | {cause} |")
     return "\n".join(lines) + "\n"
 
