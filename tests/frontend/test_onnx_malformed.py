@@ -430,3 +430,18 @@ def check_message(error: ModelError, label: str, capfd: pytest.CaptureFixture[st
     assert "\n" not in text
     assert len(text) < 600 + len(label)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flipped_bits_end_in_a_model_or_in_a_sentence(seed, tmp_path):
+    generator = np.random.default_rng(seed)
+    cases = sorted((Path(__file__).parents[1] / "cases" / "onnx").glob("*.onnx"))
+    for _ in range(100):
+        content = bytearray(generator.choice(cases).read_bytes())
+        for place in generator.integers(len(content), size=generator.choice([1, 2, 8])):
+            content[place] ^= 1 << generator.integers(8)
+        path = write(tmp_path / "m.onnx", bytes(content))
+        try:
+            import_model(path)
+        except ModelError as error:
+            assert "\n" not in str(error)

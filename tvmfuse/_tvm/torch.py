@@ -10,18 +10,8 @@ import operator
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm.failures import FAILURES, reason
 from tvmfuse.errors import ModelError
-
-# What TVM's translator and PyTorch's decompositions raise.
-_FAILURES = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 def import_program(program: Any, *, keep_params: bool) -> Any:
@@ -57,11 +47,9 @@ def import_program(program: Any, *, keep_params: bool) -> Any:
             unwrap_unit_return_tuple=True,
             custom_convert_map={"eq.Tensor": _convert_eq},
         )
-    except _FAILURES as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    except FAILURES as error:
         raise ModelError(
-            f"the exported program cannot be imported by TVM {tvm.__version__}: "
-            f"{lines[-1] if lines else type(error).__name__}"
+            f"the exported program cannot be imported by TVM {tvm.__version__}: {reason(error)}"
         ) from error
 
 

@@ -11,6 +11,9 @@ from tvmfuse.errors import ModelError
 if TYPE_CHECKING:
     import tvm
 
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of inputs, by name."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:

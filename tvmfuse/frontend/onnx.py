@@ -9,12 +9,8 @@ import onnx
 
 from tvmfuse._tvm.onnx import import_graph, supported_operators
 from tvmfuse.frontend import onnx_check, onnx_file
-from tvmfuse.frontend.model import Model
-from tvmfuse.frontend.onnx_shapes import (
-    Shapes,
-    bind_shapes,
-    drop_default_inputs,
-)
+from tvmfuse.frontend.model import Model, Shapes
+from tvmfuse.frontend.onnx_shapes import bind_shapes, drop_default_inputs
 from tvmfuse.frontend.onnx_simplify import OLDEST_OPSET, has_definition, simplify
 from tvmfuse.frontend.relax import read_signature
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import onnx
 
 from tvmfuse.errors import ModelError
-
-Shapes = Mapping[str, tuple[int, ...]]
+from tvmfuse.frontend.model import Shapes
 
 
 def drop_default_inputs(graph: onnx.GraphProto) -> None:

@@ -39,9 +39,11 @@ _FAILURES = (
     RuntimeError,
     TypeError,
     ValueError,
-    onnx.shape_inference.InferenceError,
-    onnx.version_converter.ConvertError,
+    shape_inference.InferenceError,
+    version_converter.ConvertError,
 )
+
+_MOST_ROUNDS = 10
 
 
 def simplify(model: onnx.ModelProto, name: str, supported: Collection[str]) -> onnx.ModelProto:
@@ -162,13 +164,15 @@ def _fold(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 def _fold_constants(model: onnx_ir.Model) -> None:
     """Fold until nothing changes: resolving an ``If`` can make more values constant."""
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    while optimizer.fold_constants(
-        model,
-        onnx_shape_inference=True,
-        output_size_limit=LARGEST_CONSTANT,
-        should_fold=_is_small,
-    ).modified:
-        pass
+    for _ in range(_MOST_ROUNDS):
+        folded = optimizer.fold_constants(
+            model,
+            onnx_shape_inference=True,
+            output_size_limit=LARGEST_CONSTANT,
+            should_fold=_is_small,
+        )
+        if not folded.modified:
+            return
 
 
 def _is_small(node: onnx_ir.Node) -> bool:

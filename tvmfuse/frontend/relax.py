@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tvmfuse._tvm import relax, tirx
 from tvmfuse.errors import ModelError
-from tvmfuse.frontend.model import Model, Signature, TensorSpec
-
-Shapes = Mapping[str, tuple[int, ...]]
+from tvmfuse.frontend.model import Model, Shapes, Signature, TensorSpec
 
 
 def import_relax(module: Any, shapes: Shapes, *, keep_params: bool) -> Model:

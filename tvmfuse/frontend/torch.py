@@ -6,8 +6,8 @@ from typing import Any
 
 from tvmfuse._tvm.torch import import_program
 from tvmfuse.errors import ModelError
-from tvmfuse.frontend.model import Model
-from tvmfuse.frontend.relax import Shapes, bind_extents, read_signature
+from tvmfuse.frontend.model import Model, Shapes
+from tvmfuse.frontend.relax import bind_extents, read_signature
 
 
 def import_torch(program: Any, shapes: Shapes, *, keep_params: bool) -> Model:

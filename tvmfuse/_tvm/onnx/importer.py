@@ -20,21 +20,11 @@ import onnx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm.failures import FAILURES, reason
 from tvmfuse._tvm.onnx.converters import CONVERTERS, qualified
 from tvmfuse._tvm.onnx.node import Node, dtype_of, extents, is_tensor
 from tvmfuse._tvm.onnx.weights import lift_weights
 from tvmfuse.errors import ModelError
-
-# What TVM's converters and type inference raise on a node that they cannot take.
-_FAILURES = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 def import_graph(graph: onnx.GraphProto, *, opset: int, name: str, keep_params: bool) -> Any:
@@ -69,15 +59,14 @@ def import_graph(graph: onnx.GraphProto, *, opset: int, name: str, keep_params: 
         warnings.simplefilter("ignore")
         try:
             module = importer.from_onnx(graph, opset)
-        except _FAILURES as error:
+        except FAILURES as error:
             importer.close()
             raise ModelError(
-                f"{name}: {importer.place()} cannot be imported: {_reason(error)}: "
+                f"{name}: {importer.place()} cannot be imported: {reason(error)}: "
                 "change that node, or cut the model there"
             ) from error
     if keep_params:
-        named = {identifier(key): value for key, value in importer.weights.items()}
-        module = lift_weights(module, named)
+        module = lift_weights(module, importer.weights)
     return module
 
 
@@ -86,7 +75,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         super().__init__(shape_dict={}, dtype_dict={}, sanitize=False)
-        self.weights: dict[str, relax.Expr] = {}
+        self.weights: dict[relax.Expr, str] = {}
         self._current: onnx.NodeProto | None = None
         self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
 
@@ -108,7 +97,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         super()._parse_graph_initializers(graph)
-        self.weights = {tensor.name: self._nodes[tensor.name] for tensor in graph.initializer}
+        self.weights = {self._nodes[t.name]: identifier(t.name) for t in graph.initializer}
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         # The base class takes an extent of 0 for an unknown one.
@@ -189,17 +178,3 @@ def identifier(name: str) -> str:
     """Return ``name`` as an identifier of C: it may end up in generated source."""
     cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
     return cleaned if cleaned[:1].isalpha() or cleaned[:1] == "_" else f"v_{cleaned}"
-
-
-def _reason(error: BaseException) -> str:
-    """Return TVM's message on one line of bearable length."""
-    text = " ".join(str(error).split())
-    # TVM prints an operator with all that is registered for it.
-    text = re.sub(r'ir\.Op\(.*?name="([^"]+)".*support_level=\d+\)', r"\1", text)
-    text = text[:_LONGEST_REASON].rstrip(" .:")
-    if isinstance(error, LookupError) or not text:
-        return f"{type(error).__name__} {text}".rstrip()
-    return text
-
-
-_LONGEST_REASON = 300

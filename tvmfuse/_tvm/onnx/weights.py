@@ -14,15 +14,15 @@ from typing import Any
 from tvmfuse._tvm import relax, tvm, tvm_ffi
 
 
-def lift_weights(module: Any, weights: Mapping[str, relax.Expr]) -> Any:
+def lift_weights(module: Any, weights: Mapping[relax.Expr, str]) -> Any:
     """Turn constants of ``main`` into parameters that follow the inputs.
 
     Parameters
     ----------
     module : IRModule
         Its function ``main`` has only inputs as parameters.
-    weights : Mapping of str to relax.Expr
-        The constants by the names of the parameters to be. Those that are not
+    weights : Mapping of relax.Expr to str
+        The constants and the names of the parameters to be. Those that are not
         in use, or hold one element, are left alone.
 
     Returns
@@ -32,7 +32,7 @@ def lift_weights(module: Any, weights: Mapping[str, relax.Expr]) -> Any:
         ``params`` and the number of inputs in ``num_input``, as TVM's own
         importers leave them.
     """
-    names = {constant: name for name, constant in weights.items() if _size(constant) > 1}
+    names = {constant: name for constant, name in weights.items() if _size(constant) > 1}
     params: dict[Any, relax.Var] = {}
 
     def lift(constant: Any) -> Any:
