@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm import tvm
 from tvmfuse.calibrate import calibrated
 from tvmfuse.compiled import Compiled, KernelInfo
+from tvmfuse.compiled import Schedule as ScheduleSource
 from tvmfuse.cost.roofline import Roofline
+from tvmfuse.errors import LoweringError
 from tvmfuse.frontend import Model
 from tvmfuse.kernels import legalize
 from tvmfuse.kernels.families import Scheduled
+from tvmfuse.passes import codegen
 from tvmfuse.passes.canonicalise import canonicalise
 from tvmfuse.passes.collect import collect
 from tvmfuse.passes.layout import layout
@@ -23,7 +26,7 @@ from tvmfuse.passes.parameters import lift_parameters
 from tvmfuse.passes.partition import partition
 from tvmfuse.passes.schedule import Schedules, machine_of, schedule
 from tvmfuse.patterns.registry import Registry, default
-from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan
+from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan, Rejection
 from tvmfuse.planner import choose
 from tvmfuse.targets import Target
 from tvmfuse.targets.export import compile_context
@@ -106,7 +109,7 @@ def plan(
     """
     options, stages = options or Options(), stages or _Stages(None)
     with stages.stage("canonicalise"):
-        mod = canonicalise(mod)
+        mod = canonicalise(codegen.dispatch_libraries(mod, target.tvm()))
     with stages.stage("collect"):
         found = collect(mod, options.registry)
     with stages.stage("plan"):
@@ -129,25 +132,8 @@ def prepare(
         A single operator cannot be lowered; a group that cannot falls back to its parts.
     """
     stages = stages or _Stages(None)
-    tvm_target = target.tvm()
-    mod = _dispatched(mod, tvm_target)
     planned = plan(mod, target, options=options, stages=stages)
-    with stages.stage("partition"):
-        mod = partition(planned.module, planned.plan)
-    is_cpu = target.rules == "cpu"
-    if is_cpu:
-        with stages.stage("layout"):
-            mod = layout(mod, machine_of(target))
-    with stages.stage("lower"):
-        rules = legalize.rules(machine_of(target)) if is_cpu else {}
-        lowered = lower(mod, tvm_target, rules)
-        mod = _lower_views(lowered.module, tvm_target)
-    with stages.stage("schedule"):
-        schedules = schedule(mod, target)
-    rejections = (*planned.plan.rejections, *lowered.rejections)
-    return Prepared(
-        schedules.module, FusionPlan(planned.plan.groups, rejections), lowered, schedules
-    )
+    return _realize(planned, planned.plan, target, stages=stages)
 
 
 def build(
@@ -174,13 +160,26 @@ def build(
     -------
     Compiled
         Its weights lie beside its code.
+
+    Raises
+    ------
+    LoweringError
+        A single operator cannot be lowered, or no code can be generated for it.
     """
     stages = _Stages(progress)
-    context = compile_context(target)  # a missing compiler is told now, not after all stages
-    prepared = prepare(model.module, target, options=options, stages=stages)
-    with stages.stage("build"), context:
-        lifted = lift_parameters(prepared.module)
-        executable = _generate(lifted.module, target.tvm())
+    compile_context(target)  # a missing compiler is told now, not after all stages
+    planned = plan(model.module, target, options=options, stages=stages)
+    chosen = planned.plan
+    while True:
+        prepared = _realize(planned, chosen, target, stages=stages)
+        with stages.stage("build"):
+            lifted = lift_parameters(prepared.module)
+            try:
+                with compile_context(target):
+                    executable = codegen.generate(lifted.module, target.tvm())
+                break
+            except codegen.FAILURES as error:
+                chosen = _without_broken(prepared, target, error)
     return Compiled(
         model_name=model.name,
         executable=executable,
@@ -191,6 +190,51 @@ def build(
         kernels=_kernel_infos(prepared),
         seconds=stages.seconds,
     )
+
+
+def _realize(planned: Planned, chosen: FusionPlan, target: Target, *, stages: _Stages) -> Prepared:
+    """Fuse what was chosen, lower and schedule it."""
+    tvm_target, is_cpu = target.tvm(), target.rules == "cpu"
+    with stages.stage("partition"):
+        mod = partition(planned.module, chosen)
+    if is_cpu:
+        with stages.stage("layout"):
+            mod = layout(mod, machine_of(target))
+    with stages.stage("lower"):
+        rules = legalize.rules(machine_of(target)) if is_cpu else {}
+        lowered = lower(mod, tvm_target, rules)
+        mod = codegen.lower_views(lowered.module, tvm_target)
+    with stages.stage("schedule"):
+        schedules = schedule(mod, target)
+    rejections = (*chosen.rejections, *lowered.rejections)
+    return Prepared(schedules.module, FusionPlan(chosen.groups, rejections), lowered, schedules)
+
+
+def _without_broken(prepared: Prepared, target: Target, error: Exception) -> FusionPlan:
+    """Return the plan without the groups whose kernels the code generator refuses.
+
+    Raises
+    ------
+    LoweringError
+        No fused group is to blame.
+    """
+    with compile_context(target):
+        reasons = {
+            place: reason
+            for name, reason in codegen.broken_kernels(prepared.module, target.tvm())
+            for place in prepared.lowered.origins[name].places
+        }
+    groups = prepared.plan.groups
+    broken = [g.candidate for g in groups if g.candidate.bindings in reasons]
+    if not broken:
+        raise LoweringError(
+            f"no code can be generated for {target.spec}: {codegen.one_line(error)}"
+        ) from error
+    rejected = [
+        Rejection(c.pattern, c.function, c.bindings, "lower", reasons[c.bindings]) for c in broken
+    ]
+    kept = tuple(g for g in groups if g.candidate not in broken)
+    return FusionPlan(kept, (*prepared.plan.rejections, *rejected))
 
 
 def pipeline(target: Target | None = None, *, options: Options | None = None) -> Any:
@@ -213,7 +257,7 @@ def pipeline(target: Target | None = None, *, options: Options | None = None) ->
     def run(mod: Any, _context: Any) -> Any:
         device = target or _current_target()
         prepared = prepare(mod, device, options=options)
-        return _finish(prepared.module, device.tvm())
+        return codegen.finish(prepared.module, device.tvm())
 
     return run
 
@@ -225,53 +269,19 @@ def _current_target() -> Target:
     return calibrated(from_tvm(current))
 
 
-def _dispatched(mod: Any, target: Any) -> Any:
-    """Let TVM's library passes take sorting and sampling, which are no kernels of ours."""
-    with target:
-        passes = relax.pipeline.library_dispatch_passes(target)
-        return tvm.transform.Sequential(passes)(mod)
-
-
-def _lower_views(mod: Any, target: Any) -> Any:
-    """Lower what stands outside groups; a reshape becomes a view of the same bytes."""
-    passes = [
-        relax.transform.LegalizeOps(),
-        relax.transform.RewriteDataflowReshape(),
-        relax.transform.DeadCodeElimination(),
-    ]
-    with target:
-        return tvm.transform.Sequential(passes)(mod)
-
-
-def _finish(mod: Any, target: Any) -> Any:
-    """Plan memory and turn the graph into calls of the runtime."""
-    passes = [
-        relax.transform.ToNonDataflow(),
-        relax.transform.RemovePurityChecking(),
-        relax.transform.CallTIRRewrite(),
-        *relax.pipeline.finalize_passes(target),
-    ]
-    with target:
-        return tvm.transform.Sequential(passes)(mod)
-
-
-def _generate(mod: Any, target: Any) -> Any:
-    with target:
-        return tvm.compile(_finish(mod, target), target, relax_pipeline=_identity())
-
-
-def _identity() -> Any:
-    return tvm.transform.Sequential([])
-
-
 def _kernel_infos(prepared: Prepared) -> tuple[KernelInfo, ...]:
     origins = prepared.lowered.origins
+    fallen = {i for r in prepared.plan.rejections if r.stage == "lower" for i in r.bindings}
     return tuple(
-        _kernel_info(name, kernel, origins.get(name, Origin("", (), ())))
+        _kernel_info(name, kernel, origins.get(name, Origin("", (), ())), fallen)
         for name, kernel in prepared.schedules.kernels.items()
     )
 
 
-def _kernel_info(name: str, kernel: Scheduled, origin: Origin) -> KernelInfo:
-    source = {"generic": "generic", "": "none"}.get(kernel.family, "family")
-    return KernelInfo(name, kernel.family, origin.pattern, source, kernel.note)  # type: ignore[arg-type]
+def _kernel_info(name: str, kernel: Scheduled, origin: Origin, fallen: Set[int]) -> KernelInfo:
+    source: ScheduleSource = "family"
+    if any(fallen >= set(place) for place in origin.places if place):
+        source = "fallback"
+    elif kernel.family in ("generic", ""):
+        source = "generic" if kernel.family else "none"
+    return KernelInfo(name, kernel.family, origin.pattern, source, kernel.note)

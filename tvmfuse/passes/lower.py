@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm, tvm_ffi
 from tvmfuse.errors import LoweringError
+from tvmfuse.passes.codegen import FAILURES, one_line
 from tvmfuse.passes.partition import inline_group
 from tvmfuse.plan import Rejection
 
@@ -16,11 +17,21 @@ Rules = Mapping[str, Any]  # operator -> legalisation, see kernels/legalize.py
 
 @dataclass(frozen=True)
 class Origin:
-    """What a kernel was made of."""
+    """What a kernel was made of.
+
+    Parameters
+    ----------
+    pattern : str
+        Pattern of the group.
+    operators : tuple of str
+        Operators in it.
+    places : tuple of tuple of int
+        Bindings of every equal group that shares the kernel.
+    """
 
     pattern: str
     operators: tuple[str, ...]
-    bindings: tuple[int, ...]
+    places: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,7 @@ def lower(mod: Any, target: Any, rules: Rules) -> Lowered:
             return kernels.lower(tuple(rejections))
         except _Failed as failed:
             group = mod[failed.group]
-            bindings = tuple(int(i) for i in group.attrs.get("tvmfuse.bindings", ()))
+            bindings = _bindings(group)
             pattern = str(group.attrs["tvmfuse.pattern"])
             if len(group.body.blocks[0].bindings) == 1:
                 name = kernels.origin(group).operators
@@ -125,6 +136,10 @@ class _Kernels:
         known = self._seen.setdefault(tvm_ffi.structural_hash(plain), [])
         for other, kernel in known:
             if tvm_ffi.structural_equal(other, plain):
+                name = str(kernel.name_hint)
+                shared = self._origins[name]
+                places = (*shared.places, _bindings(group))
+                self._origins[name] = replace(shared, places=places)
                 return kernel
         prim = self._lowered(var, group)
         kernel = relax.BlockBuilder().add_func(prim, f"{var.name_hint}_kernel")
@@ -138,8 +153,8 @@ class _Kernels:
         try:
             with self._target:
                 mod = self._pipeline(_alone(self._mod, var, group))
-        except (tvm.error.TVMError, ValueError, TypeError, AttributeError) as error:
-            raise _Failed(name, _one_line(error)) from error
+        except FAILURES as error:
+            raise _Failed(name, one_line(error)) from error
         (call,) = [b.value for b in mod["main"].body.blocks[0].bindings]
         if not isinstance(call, relax.Call) or str(call.op.name) != "relax.call_tir":
             raise _Failed(name, "an operator in it has no lowering")
@@ -150,7 +165,7 @@ class _Kernels:
         return Origin(
             str(group.attrs["tvmfuse.pattern"]),
             tuple(str(getattr(b.value.op, "name", "")) for b in group.body.blocks[0].bindings),
-            tuple(int(i) for i in group.attrs.get("tvmfuse.bindings", ())),
+            (_bindings(group),),
         )
 
 
@@ -193,6 +208,5 @@ def _is_group(function: Any) -> bool:
     return isinstance(function, relax.Function) and "Primitive" in (function.attrs or {})
 
 
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:200]
+def _bindings(group: Any) -> tuple[int, ...]:
+    return tuple(int(i) for i in group.attrs.get("tvmfuse.bindings", ()))

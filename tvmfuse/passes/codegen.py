@@ -1,0 +1,86 @@
+"""TVM's own passes before and after ours, and its code generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tvmfuse._tvm import relax, tirx, tvm
+from tvmfuse.errors import LoweringError
+
+# How TVM fails to generate code: its own errors, and what LLVM's verifier reports.
+FAILURES = (RuntimeError, ValueError, TypeError, AttributeError, LoweringError)
+
+
+def dispatch_libraries(mod: Any, target: Any) -> Any:
+    """Let TVM's library passes take sorting and sampling, which are no kernels of ours."""
+    return _run(mod, target, relax.pipeline.library_dispatch_passes(target))
+
+
+def lower_views(mod: Any, target: Any) -> Any:
+    """Lower what stands outside groups; a reshape becomes a view of the same bytes."""
+    passes = [
+        relax.transform.LegalizeOps(),
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    return _run(mod, target, passes)
+
+
+def finish(mod: Any, target: Any) -> Any:
+    """Plan memory and turn the graph into calls of the runtime."""
+    passes = [
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+        *relax.pipeline.finalize_passes(target),
+    ]
+    return _run(mod, target, passes)
+
+
+def generate(mod: Any, target: Any) -> Any:
+    """Compile a module of scheduled kernels.
+
+    Returns
+    -------
+    tvm.runtime.Executable
+        With its function ``main``.
+    """
+    with target:
+        return tvm.compile(finish(mod, target), target, relax_pipeline=_nothing())
+
+
+def broken_kernels(mod: Any, target: Any) -> Iterator[tuple[str, str]]:
+    """Yield each kernel for which no code can be generated, and why.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Scheduled kernels.
+    target : tvm.target.Target
+        The device.
+    """
+    for var, function in mod.functions.items():
+        if not isinstance(function, tirx.PrimFunc):
+            continue
+        alone = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        try:
+            with target:
+                tvm.compile(alone, target)
+        except FAILURES as error:
+            yield str(var.name_hint), one_line(error)
+
+
+def one_line(error: Exception) -> str:
+    """Return the last line of what an error says: TVM prints whole programs before it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:200]
+
+
+def _run(mod: Any, target: Any, passes: list[Any]) -> Any:
+    with target:
+        return tvm.transform.Sequential(passes)(mod)
+
+
+def _nothing() -> Any:
+    return tvm.transform.Sequential([])
