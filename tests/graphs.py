@@ -72,6 +72,6 @@ def run(model: Compiled | Any, *arrays: Array, **options: Any) -> list[Array]:
 
 
 def _type(given: Sequence[int] | Array) -> Any:
-    if isinstance(given, np.ndarray):
+    if isinstance(given, np.ndarray | np.generic):
         return relax.TensorType(given.shape, given.dtype.name)
     return relax.TensorType(given, "float32")

@@ -1,0 +1,108 @@
+"""A kernel goes to the family of its blocks, and never ends without a way to compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kernels.contract import MACHINES, host
+from tvmfuse import testing
+from tvmfuse._tvm import te, topi, tvm
+from tvmfuse.kernels import conv, families, gemm, reduction, window
+from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.families import Scheduled
+
+MACHINE = MACHINES["8 lanes"]
+
+
+def image(*shape: int) -> Any:
+    return te.placeholder(shape, name="x")
+
+
+def weight(*shape: int) -> Any:
+    return te.placeholder(shape, name="weight")
+
+
+def kernels() -> dict[str, list[Any]]:
+    """Return one kernel for each family, as its operands and result."""
+    x, w = image(1, 2, 5, 5, 8), weight(2, 2, 3, 3, 8, 8)
+    a, b = image(6, 8), weight(8, 16)
+    flat = image(4, 50)
+    return {
+        "conv": [x, w, conv.emit(x, w, Window((3, 3)), MACHINE)],
+        "window": [x, window.emit_max(x, Window((2, 2)), MACHINE)],
+        "gemm": [a, b, gemm.emit_batched(a, b, MACHINE)],
+        "reduction": [flat, reduction.softmax(flat, 1, MACHINE.lanes)],
+        "elementwise": [flat, topi.exp(flat)],
+        "generic": [flat, topi.sum(flat, 1)],
+    }
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_each_family_knows_its_own_kernels(family: str) -> None:
+    assert families.family_of(te.create_prim_func(kernels()[family])) == family
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_scheduled_kernel_is_marked_and_keeps_its_attributes(family: str) -> None:
+    function = te.create_prim_func(kernels()[family]).with_attr("mine", 3)
+    scheduled = families.schedule(function, MACHINE)
+    assert scheduled.family == family
+    assert bool(scheduled.function.attrs["tirx.is_scheduled"])
+    assert int(scheduled.function.attrs["mine"]) == 3
+    assert str(scheduled.function.attrs["global_symbol"]) == "main"
+
+
+def with_a_result_of_another_shape() -> list[Any]:
+    """Return a product whose sum of rows is a second result."""
+    a, b = image(6, 8), weight(8, 16)
+    product = gemm.emit_batched(a, b, MACHINE)
+    return [a, b, product, topi.sum(product, 1)]
+
+
+def test_what_a_family_refuses_is_scheduled_plainly_and_says_why() -> None:
+    tensors = with_a_result_of_another_shape()
+    scheduled = families.schedule(te.create_prim_func(tensors), MACHINE)
+    assert scheduled.family == "generic"
+    assert scheduled.note.startswith("gemm: ")
+    assert "\n" not in scheduled.note
+    a, b = (testing.random_array(shape, "float32") for shape in ((6, 8), (8, 16)))
+    product, total = np.empty((6, 16), "float32"), np.empty(6, "float32")
+    _run(scheduled, [a, b], [product, total])
+    exact = a.astype(np.float64) @ b
+    testing.assert_close(product, exact)
+    testing.assert_close(total, exact.sum(1))
+
+
+def test_two_independent_sums_are_scheduled_plainly() -> None:
+    x = image(5, 40)
+    tensors = [x, topi.sum(x, 0), topi.max(x, 1)]
+    scheduled = families.schedule(te.create_prim_func(tensors), MACHINE)
+    values = testing.random_array((5, 40), "float32")
+    results = [np.empty(40, "float32"), np.empty(5, "float32")]
+    _run(scheduled, [values], results)
+    testing.assert_close(results[0], values.astype(np.float64).sum(0))
+    testing.assert_close(results[1], values.astype(np.float64).max(1))
+
+
+def test_a_decision_goes_through_choose() -> None:
+    asked: dict[str, Any] = {}
+
+    def choose(name: str, options: Any, *, default: Any) -> Any:
+        asked[name] = (tuple(options), default)
+        return options[0]
+
+    families.schedule(te.create_prim_func(kernels()["gemm"]), MACHINE, choose)
+    assert set(asked) == {"unroll", "column_tasks", "row_tasks"}
+    assert all(default in options for options, default in asked.values())
+
+
+def _run(scheduled: Scheduled, arrays: list[Any], results: list[Any]) -> None:
+    function = scheduled.function.with_attr("global_symbol", "main")
+    library = tvm.compile(tvm.IRModule({"main": function}), target=host())
+    out = [tvm.runtime.tensor(result) for result in results]
+    library["main"](*map(tvm.runtime.tensor, arrays), *out)
+    for tensor, result in zip(out, results, strict=True):
+        result[...] = tensor.numpy()
