@@ -11,10 +11,14 @@ from typing import Any, TypeVar
 
 from tvmfuse._tvm import s_tir, tirx, tvm_ffi
 from tvmfuse.errors import LoweringError
+from tvmfuse.kernels.tiling import product
 
 FAMILY = "tvmfuse.family"
 ROLE = "tvmfuse.role"
 TILE = "tvmfuse.tile"
+
+# Multiply-adds below which waking threads costs more than it saves: about 2 us of one core.
+_MIN_PARALLEL_STEPS = 200_000
 
 Schedule = Any  # s_tir.Schedule
 Block = Any  # s_tir.schedule.SBlockRV
@@ -180,10 +184,12 @@ def split(sch: Schedule, loop: Loop, factors: Sequence[int | None]) -> list[Loop
     return list(sch.split(loop, list(factors), preserve_unit_iters=True))
 
 
-def parallel(sch: Schedule, loops: Sequence[Loop]) -> Loop:
-    """Fuse ``loops`` into one parallel loop."""
+def parallel(sch: Schedule, loops: Sequence[Loop], anchor: Block) -> Loop:
+    """Fuse ``loops`` into one, parallel where the anchor's work is worth waking threads."""
     fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    sch.parallel(fused)
+    steps = product(int(axis.dom.extent) for axis in iter_vars(sch, anchor))
+    if steps >= _MIN_PARALLEL_STEPS:
+        sch.parallel(fused)
     return fused
 
 

@@ -219,7 +219,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         outer, inner = [o_tile, h_tile, w_tile], [h_in, w_in, o_in]
     sch.reorder(n, o_task, p_task, *outer, *inner, oi)
     sch.compute_at(anchor, outer[-1], preserve_unit_loops=True)
-    task = blocks.parallel(sch, [n, o_task, p_task])
+    task = blocks.parallel(sch, [n, o_task, p_task], anchor)
     pad = blocks.find(sch, "pad")
     if pad is not None:
         sch.compute_at(pad, task)

@@ -181,7 +181,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     i_task, i_tile, i_in = blocks.split(sch, i, [tasks.rows, None, tile.rows])
     sch.reorder(*batch, j_task, i_task, j_tile, i_tile, i_in, j_in)
     sch.compute_at(anchor, i_tile, preserve_unit_loops=True)
-    blocks.parallel(sch, [*batch, j_task, i_task])
+    blocks.parallel(sch, [*batch, j_task, i_task], anchor)
     packing = blocks.find(sch, "pack")
     if packing is not None:
         sch.compute_at(packing, j_tile, preserve_unit_loops=True)

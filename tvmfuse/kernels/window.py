@@ -184,7 +184,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     w_tile, w_in = blocks.split(sch, w, [None, tile])
     sch.reorder(n, c, h_task, h_in, w_tile, w_in, ci)
     sch.compute_at(anchor, w_tile, preserve_unit_loops=True)
-    task = blocks.parallel(sch, [n, c, h_task])
+    task = blocks.parallel(sch, [n, c, h_task], anchor)
     pad = blocks.find(sch, "pad")
     if pad is not None:
         sch.compute_at(pad, task)
