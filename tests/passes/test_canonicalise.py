@@ -289,6 +289,31 @@ def halved_inside(op, x, inner):
     return op.multiply(op.multiply(op.const(0.5), inner), x)
 
 
+class TestChainsOfScales:
+    def test_norm_after_norm_is_one_scale_and_shift(self):
+        def graph(op, x):
+            return normalised(op, normalised(op, x, statistics(6)), statistics(6, mean=[2] * 6))
+
+        mod, values = built(graph, x=X)
+        assert assert_same_numbers(mod, values) == {"multiply": 1, "add": 1}
+
+    def test_offset_that_is_read_elsewhere_stays(self):
+        def graph(op, x):
+            y = op.add(op.multiply(x, op.const(2.0)), op.const(3.0))
+            return op.multiply(y, op.const(4.0)), op.exp(y)
+
+        mod, values = built(graph, x=X)
+        assert assert_same_numbers(mod, values) == {"multiply": 2, "add": 1, "exp": 1}
+
+    def test_offsets_that_would_grow_are_not_merged(self):
+        def graph(op, x, row, column):
+            return op.add(op.add(x, row), column)
+
+        operands = {"x": Operand((40, 50)), "row": constant(50), "column": constant(40, 1)}
+        mod, values = built(graph, **operands)
+        assert assert_same_numbers(mod, values) == {"add": 2}
+
+
 class TestFormulas:
     @pytest.mark.parametrize("halved", [halved_first, halved_last, halved_inside])
     def test_gelu(self, halved):
@@ -305,6 +330,24 @@ class TestFormulas:
             cube = op.multiply(op.power(x, op.const(3.0)), op.const(0.044715))
             inner = op.tanh(op.multiply(op.const(0.79788456), op.add(x, cube)))
             return halved(op, x, op.add(inner, op.const(1.0)))
+
+        mod, values = built(graph, x=X)
+        assert assert_same_numbers(mod, values) == {"nn.gelu_tanh": 1}
+
+    def test_gelu_by_tanh_of_other_products(self):
+        def graph(op, x):
+            cube = op.multiply(x, op.multiply(x, op.multiply(op.const(0.044715), x)))
+            inner = op.tanh(op.multiply(op.const(0.79788456), op.add(x, cube)))
+            return halved_inside(op, x, op.add(inner, op.const(1.0)))
+
+        mod, values = built(graph, x=X)
+        assert assert_same_numbers(mod, values) == {"nn.gelu_tanh": 1}
+
+    def test_gelu_by_factored_tanh(self):
+        def graph(op, x):
+            factor = op.add(op.const(1.0), op.multiply(op.const(0.044715), op.multiply(x, x)))
+            inner = op.tanh(op.multiply(op.multiply(x, op.const(0.79788456)), factor))
+            return halved_last(op, x, op.add(inner, op.const(1.0)))
 
         mod, values = built(graph, x=X)
         assert assert_same_numbers(mod, values) == {"nn.gelu_tanh": 1}
@@ -459,6 +502,49 @@ class TestConstants:
 
         mod, values = built(graph, "int32", x=X)
         assert assert_same_numbers(mod, values, "int32") == {"divide": 1, "subtract": 1}
+
+
+class TestStacks:
+    @pytest.mark.parametrize(
+        ("reduction", "expected"),
+        [
+            ("sum", {"add": 2}),
+            ("mean", {"add": 2, "multiply": 1}),
+            ("max", {"maximum": 2}),
+            ("min", {"minimum": 2}),
+        ],
+    )
+    def test_reduction_over_a_stack_is_taken_apart(self, reduction, expected):
+        def graph(op, x, y, z):
+            return getattr(op, reduction)(op.stack([x, y, z], axis=0), axis=[0])
+
+        mod, values = built(graph, x=X, y=X, z=X)
+        assert assert_same_numbers(mod, values) == expected
+
+    def test_reduction_over_another_axis_stays(self):
+        def graph(op, x, y):
+            return op.sum(op.stack([x, y], axis=0), axis=[1])
+
+        mod, values = built(graph, x=X, y=X)
+        assert assert_same_numbers(mod, values) == {"stack": 1, "sum": 1}
+
+
+class TestUniformConstants:
+    def test_constant_of_equal_elements_is_a_number(self):
+        def graph(op, x):
+            return op.add(x, relax.const(np.full((6, 5, 7), 1.5, "float32"), "float32"))
+
+        mod, values = built(graph, x=X)
+        assert assert_same_numbers(mod, values) == {"add": 1}
+        (binding,) = canonicalise(mod)["main"].body.blocks[0].bindings
+        assert binding.value.args[1].value.shape == ()
+
+    def test_constant_that_stretches_the_result_stays(self):
+        def graph(op, x):
+            return op.add(x, relax.const(np.full((3, 1), 1.5, "float32"), "float32"))
+
+        mod, values = built(graph, x=Operand((7,)))
+        assert assert_same_numbers(mod, values) == {"add": 1}
 
 
 class TestClip:

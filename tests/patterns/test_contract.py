@@ -3,6 +3,7 @@
 import pytest
 
 from tvmfuse import testing
+from tvmfuse.patterns.base import Case, Operand, Pattern
 from tvmfuse.patterns.registry import default
 
 PATTERNS = default().patterns
@@ -41,3 +42,26 @@ def test_near_miss_is_refused(pattern, case):
 def test_pattern_has_cases_and_near_misses(pattern):
     assert pattern.cases
     assert pattern.near_misses
+
+
+NAMED = [pattern for pattern in PATTERNS if isinstance(pattern, Pattern)]
+
+
+# Shapes that fit every variant of a pattern: a square weight may be transposed.
+SQUARE = {
+    "x": Operand((2, 4, 7)),
+    "weight": Operand((7, 7), is_constant=True),
+    "scale": Operand((), is_constant=True),
+    "bias": Operand((7,), is_constant=True),
+    "residual": Operand((2, 4, 7)),
+}
+
+
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda pattern: pattern.name)
+def test_every_variant_matches_its_own_graph_once(pattern):
+    plain = [case for case in pattern.cases if case.graph is None]
+    operands = SQUARE if pattern.name == "matmul_bias_act" else plain[0].operands
+    for options in pattern.options():
+        case = Case("variant", operands, {**plain[0].options, **options})
+        mod, _ = testing.build(case, pattern.graph, "float32")
+        assert len(testing.candidates_of_everything(pattern, mod)) == 1, dict(options)

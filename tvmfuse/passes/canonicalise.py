@@ -11,6 +11,7 @@ from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
 from tvmfuse.passes.rules.composites import recognise
 from tvmfuse.passes.rules.fold import fold_constant, fold_constants
 from tvmfuse.passes.rules.share import share_equal_values
+from tvmfuse.passes.rules.stacks import operator_for_stack
 from tvmfuse.passes.rules.te_calls import operator_for_te_call
 
 
@@ -50,6 +51,7 @@ def canonicalise(mod: Any) -> Any:
 _SIMPLIFICATIONS = (
     simplify.inline_shape,
     simplify.constant_last,
+    simplify.scalar_for_uniform,
     simplify.drop_identity,
     simplify.multiply_by_reciprocal,
     simplify.add_negative,
@@ -60,6 +62,7 @@ _SIMPLIFICATIONS = (
     moves.reshape_for_views,
     moves.merge_moves,
     moves.permute_before_reshape,
+    operator_for_stack,
 )
 
 _SCALES = (

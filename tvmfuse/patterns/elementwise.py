@@ -143,7 +143,7 @@ def _same_loops(flow: Dataflow, part: list[int]) -> list[list[int]]:
     One loop nest writes results of one shape. Along a path shapes only grow, so the
     members of one shape are convex too.
     """
-    if len({operators.shape(flow.value(i)) for i in flow.outputs(part)}) == 1:
+    if len({operators.shape(flow.value(i)) for i in flow.outputs(part)}) <= 1:
         return [part]
     by_shape: dict[object, list[int]] = {}
     for member in part:

@@ -43,10 +43,11 @@ def recognise(flow: Dataflow, position: int) -> Any:
 @cache
 def _formulas() -> Mapping[str, Sequence[tuple[Traced, Replace]]]:
     """Return every formula with what to put in its place, by the operator of its root."""
+    by_tanh = [_one_plus_tanh(cube) for cube in (_cube_first, _cube_last, _cube_of_square)]
     graphs: list[tuple[Graph, Replace]] = [(_silu, _to_silu)]
     for halved in (_half_outside, _half_inside, _half_first):
         graphs.append((halved(_one_plus_erf), _to_gelu))
-        graphs += [(halved(inner), _to_gelu_tanh) for inner in (_one_plus_tanh, _one_plus_tanh_of)]
+        graphs += [(halved(inner), _to_gelu_tanh) for inner in (*by_tanh, _one_plus_tanh_of)]
     graphs += [(_hard_sigmoid_of_six, _to_hard_sigmoid), (_hard_swish_of_six, _to_hard_swish)]
     graphs += [(norm, _to_layer_norm) for norm in (_layer_norm, _layer_norm_by_rsqrt)]
     graphs += [(norm, _to_rms_norm) for norm in (_rms_norm, _rms_norm_by_sqrt)]
@@ -69,10 +70,24 @@ def _one_plus_erf(op: Any, x: Any) -> Any:
     return op.add(op.erf(op.multiply(x, op.const(_SQRT_HALF))), op.const(1.0))
 
 
-def _one_plus_tanh(op: Any, x: Any) -> Any:
-    cube = op.multiply(op.multiply(x, x), x)
-    inner = op.add(x, op.multiply(cube, op.const(_TANH_CUBE)))
-    return op.add(op.tanh(op.multiply(inner, op.const(_TANH_SCALE))), op.const(1.0))
+def _cube_first(op: Any, x: Any) -> Any:
+    return op.multiply(op.multiply(op.multiply(x, x), x), op.const(_TANH_CUBE))
+
+
+def _cube_last(op: Any, x: Any) -> Any:
+    return op.multiply(x, op.multiply(x, op.multiply(x, op.const(_TANH_CUBE))))
+
+
+def _cube_of_square(op: Any, x: Any) -> Any:
+    return op.multiply(op.multiply(op.multiply(x, x), op.const(_TANH_CUBE)), x)
+
+
+def _one_plus_tanh(scaled_cube: Graph) -> Graph:
+    def graph(op: Any, x: Any) -> Any:
+        inner = op.multiply(op.add(x, scaled_cube(op, x)), op.const(_TANH_SCALE))
+        return op.add(op.tanh(inner), op.const(1.0))
+
+    return graph
 
 
 def _one_plus_tanh_of(op: Any, x: Any) -> Any:

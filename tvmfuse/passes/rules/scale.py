@@ -56,7 +56,7 @@ def move_scale_over_offset(flow: Dataflow, position: int) -> Any:
         return None
     inner, offset = flow.value(source).args
     offset_value = constant(offset)
-    if offset_value is None or not _reaches_weight(flow, inner):
+    if offset_value is None or not _can_take_scale(flow, inner):
         return None
     moved = _combined(offset_value, factor, np.multiply, operators.dtype(shifted))
     if moved is None or operators.shape(inner) != operators.shape(shifted):
@@ -98,9 +98,13 @@ def _sole_source(flow: Dataflow, position: int, expr: Any) -> int | None:
     return source
 
 
-def _reaches_weight(flow: Dataflow, expr: Any) -> bool:
+def _can_take_scale(flow: Dataflow, expr: Any) -> bool:
+    """Tell whether a factor of ``expr`` would go into a weight, or into another factor."""
     source = flow.position.get(expr)
-    return source is not None and flow.kinds[source] in ("conv", "matmul")
+    if source is None or flow.kinds[source] in ("conv", "matmul"):
+        return source is not None
+    is_scaled = flow.operators[source] == "relax.multiply"
+    return is_scaled and constant(flow.value(source).args[1]) is not None
 
 
 def _combined(inner: Array, outer: Array, combine: Any, dtype: str) -> Any:

@@ -15,6 +15,15 @@ from tvmfuse.passes.constants import constant, narrowed, to_constant
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 
+_BINARY = (
+    "relax.add",
+    "relax.divide",
+    "relax.maximum",
+    "relax.minimum",
+    "relax.multiply",
+    "relax.power",
+    "relax.subtract",
+)
 _COMMUTATIVE = ("relax.add", "relax.multiply", "relax.maximum", "relax.minimum")
 
 
@@ -27,6 +36,21 @@ def constant_last(flow: Dataflow, position: int) -> Any:
     if constant(left) is None or constant(right) is not None:
         return None
     return relax.Call(call.op, [right, left])
+
+
+def scalar_for_uniform(flow: Dataflow, position: int) -> Any:
+    """Rewrite a constant operand whose elements are all equal as one number."""
+    if flow.operators[position] not in _BINARY:
+        return None
+    call = flow.value(position)
+    tensor, operand = call.args
+    value = constant(operand)
+    if value is None or value.ndim == 0 or operators.shape(tensor) != operators.shape(call):
+        return None
+    if value.size == 0 or not (value == value.reshape(-1)[0]).all():
+        return None
+    scalar = to_constant(value.reshape(-1)[0], operators.dtype(operand))
+    return relax.Call(call.op, [tensor, scalar])
 
 
 def multiply_by_reciprocal(flow: Dataflow, position: int) -> Any:
