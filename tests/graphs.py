@@ -23,7 +23,7 @@ UNFUSED = Options(fuse=False)
 
 
 def module(graph: Callable[..., Any], *inputs: tuple[int, ...] | Array) -> Any:
-    """Build a module from a function of Relax variables.
+    """Build a module from a function of Relax variables; what is used twice is computed once.
 
     Parameters
     ----------
@@ -40,7 +40,8 @@ def module(graph: Callable[..., Any], *inputs: tuple[int, ...] | Array) -> Any:
             several = isinstance(results, list)
             outputs = [builder.emit_output(r) for r in (results if several else [results])]
         builder.emit_func_output(relax.Tuple(outputs) if several else outputs[0])
-    return builder.get()
+    shared = relax.transform.EliminateCommonSubexpr()(builder.get())
+    return relax.transform.CanonicalizeBindings()(shared)
 
 
 def on(machine: Machine) -> Target:
