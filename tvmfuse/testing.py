@@ -185,14 +185,30 @@ def check_case(
     mod, values = build(case, graph_of(pattern, case), dtype)
     whole = candidates_of_everything(pattern, mod)
     assert len(whole) == 1, f"{pattern.name}, {case.name}: matches as a whole {len(whole)} times"
-    inputs = [values[name] for name in _input_names(case, list(values))]
-    exact = _exact(pattern, case, values)
     fused = partition(mod, FusionPlan((Group(whole[0], RunTime(1.0, 2.0)),)))
     for module in (fused, partition(mod, FusionPlan())):
-        outputs = run(compile_module(module), inputs)
-        assert len(outputs) == len(exact), f"{pattern.name}, {case.name}: {len(outputs)} outputs"
-        for output, expected in zip(outputs, exact, strict=True):
-            assert_close(output, expected, dtype=dtype)
+        check_numbers(pattern, case, values, executable=compile_module(module))
+
+
+def check_numbers(
+    pattern: Generator, case: Case, values: Mapping[str, Array], *, executable: Any
+) -> None:
+    """Check that the module of a case, compiled by any means, agrees with NumPy.
+
+    Parameters
+    ----------
+    pattern, case
+        What was built.
+    values : Mapping of str to ndarray
+        The operands, as :func:`build` returned them.
+    executable : relax executable
+        For this machine's CPU.
+    """
+    outputs = run(executable, [values[name] for name in _input_names(case, list(values))])
+    exact = _exact(pattern, case, values)
+    assert len(outputs) == len(exact), f"{pattern.name}, {case.name}: {len(outputs)} outputs"
+    for output, expected in zip(outputs, exact, strict=True):
+        assert_close(output, expected)
 
 
 def check_near_miss(pattern: Generator, case: Case) -> None:

@@ -3,8 +3,12 @@
 import pytest
 
 from tvmfuse import testing
+from tvmfuse._pipeline import Options, pipeline
+from tvmfuse._tvm import tvm
 from tvmfuse.patterns.base import Case, Operand, Pattern
-from tvmfuse.patterns.registry import default
+from tvmfuse.patterns.registry import Registry, default
+from tvmfuse.plan import RunTime
+from tvmfuse.targets import resolve
 
 PATTERNS = default().patterns
 DTYPES = ("float32", "float16")
@@ -21,16 +25,31 @@ NEAR_MISSES = [
 ]
 
 
-@pytest.fixture
-def compile_module():
-    """Compile a partitioned module; the one place to plug another pipeline in."""
-    return testing.compile_plainly
+@pytest.fixture(scope="module")
+def target():
+    return resolve("cpu")
+
+
+class AlwaysFuse:
+    """A cost model under which every candidate is worth it, the larger the more."""
+
+    def predict(self, candidate):
+        return RunTime(fused_us=1.0, unfused_us=1.0 + len(candidate.bindings))
+
+
+@pytest.mark.parametrize(("pattern", "case"), CASES)
+def test_case_matches_once_and_fused_equals_numpy(pattern, case):
+    testing.check_case(pattern, case, "float32")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("pattern", "case"), CASES)
-def test_case_matches_once_and_fused_equals_numpy(pattern, case, dtype, compile_module):
-    testing.check_case(pattern, case, dtype, compile_module=compile_module)
+def test_case_is_right_by_the_kernels_of_the_pipeline(pattern, case, dtype, target):
+    mod, values = testing.build(case, testing.graph_of(pattern, case), dtype)
+    options = Options(registry=Registry((pattern,)), cost_model=AlwaysFuse())
+    stages = pipeline(target, options=options)
+    executable = tvm.compile(mod, target.tvm(), relax_pipeline=stages)
+    testing.check_numbers(pattern, case, values, executable=executable)
 
 
 @pytest.mark.parametrize(("pattern", "case"), NEAR_MISSES)
