@@ -1,0 +1,1 @@
+"""What must not harm a tuning store, and a PostgreSQL server to try it on."""

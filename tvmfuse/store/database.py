@@ -1,0 +1,200 @@
+"""TVM's ``Database`` on a view of a store that is bound to one target and one device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvmfuse._tvm import s_tir, tvm, tvm_ffi
+from tvmfuse.errors import StoreError
+from tvmfuse.store import keys
+from tvmfuse.store.lookup import Query, Source, find
+from tvmfuse.store.records import Device, Record, TargetKey, Workload
+from tvmfuse.store.store import Filter, Store
+
+ms = s_tir.meta_schedule
+
+_US = 1e6
+_FAILED_S = 1e9
+
+
+@tvm.ir.utils.derived_object
+class StoreDatabase(ms.database.PyDatabase):  # type: ignore[name-defined]
+    """The records of a store for one target and one device, as TVM's flows take them.
+
+    ``with database, target: relax.transform.MetaScheduleApplyDatabase()(module)`` works as
+    it does with TVM's own. Its own ignores the target, so that a record of a GPU may be
+    applied to a CPU; here only records of the device are seen.
+
+    Parameters
+    ----------
+    store : Store
+        Where records are kept and added to.
+    target : TargetKey
+        The target.
+    device : Device
+        The device.
+    packs : sequence of Source
+        Looked into where the store has nothing.
+    allow_family : bool
+        Whether records of other devices of the family will do.
+    allow_unverified : bool
+        Whether records of another TVM are handed out; TVM does not check their numbers.
+    session : str
+        ``uid`` of the session of what is added.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        target: TargetKey,
+        device: Device,
+        packs: Sequence[Source] = (),
+        allow_family: bool = False,  # noqa: FBT001, FBT002 - derived_object takes any by name
+        allow_unverified: bool = False,  # noqa: FBT001, FBT002
+        session: str = "",
+    ) -> None:
+        super().__init__()
+        self.store = store
+        self.target = target
+        self.device = device
+        self.sources: tuple[Source, ...] = (store, *packs)
+        self.allow_family = allow_family
+        self.allow_unverified = allow_unverified
+        self.session = session
+
+    def has_workload(self, mod: Any) -> bool:
+        """Whether the store has a workload that is structurally equal."""
+        return self._workload_of(mod) is not None
+
+    def commit_workload(self, mod: Any) -> Any:
+        """Add a workload unless it is there; return it with the module that was given."""
+        self.store.add_workload(keys.workload(keys.entry(mod)), keys.is_same_module)
+        return ms.database.Workload(mod)
+
+    def commit_tuning_record(self, record: Any) -> None:
+        """Add a record of a trial that worked.
+
+        Raises
+        ------
+        StoreError
+            It is of another kind of target.
+        """
+        kind = record.target.kind.name if record.target is not None else self.target.kind
+        if kind != self.target.kind:
+            raise StoreError(
+                f"store: this view is of {self.target.kind}, but the record is of {kind}; "
+                "make a view of its target"
+            )
+        times_us = tuple(float(time) * _US for time in record.run_secs or ())
+        if not times_us or max(times_us) >= _FAILED_S * _US:
+            return  # TVM notes a failure as a run of 1e10 s and forgets why: nothing to keep
+        function = keys.entry(record.workload.mod)
+        key = self.store.add_workload(keys.workload(function), keys.is_same_module)
+        trial = Record(
+            key,
+            self.device,
+            self.target,
+            "ok",
+            times_us,
+            trace=record.as_json()[0],
+            session=self.session,
+        )
+        self.store.commit(trial)
+
+    def get_top_k(self, workload: Any, top_k: int) -> list[Any]:
+        """Return the fastest records of a workload, bound to its module."""
+        return self._top(workload.mod, top_k)
+
+    def get_all_tuning_records(self) -> list[Any]:
+        """Return all records of the device, each bound to its stored module."""
+        modules = {each.key: tvm.ir.load_json(each.module) for each in self.store.workloads()}
+        return [
+            bind(record, modules[record.workload], self.target)
+            for record in self._own()
+            if record.workload in modules
+        ]
+
+    def query_tuning_record(self, mod: Any, target: Any, workload_name: str | None = None) -> Any:
+        """Return the best record, bound to the module that asks; None where there is none.
+
+        TVM replays a trace on the module of the record, so a record keeps to the asking
+        function's attributes and names only when it is bound to that very module.
+        """
+        function = keys.entry(mod)
+        if target.kind.name != self.target.kind or "tirx.is_scheduled" in (function.attrs or {}):
+            return None
+        return next(iter(self._top(mod, 1)), None)
+
+    def __len__(self) -> int:
+        return len(self._own())
+
+    def _own(self) -> list[Record]:
+        wanted = Filter(kind=self.device.kind, device_family=self.device.family, status="ok")
+        return [
+            record
+            for record in self.store.records(wanted)
+            if record is not None
+            and record.trace is not None
+            and record.device == self.device
+            and record.target == self.target
+        ]
+
+    def _top(self, mod: Any, limit: int) -> list[Any]:
+        workload = self._workload_of(mod)
+        if workload is None:
+            return []
+        query = Query(workload.key, self.device, self.target, has_trace=True)
+        found = find(self.sources, query, allow_family=self.allow_family, limit=limit)
+        usable = [
+            each.record for each in found if self.allow_unverified or not each.needs_verification
+        ]
+        before = keys.block_names(keys.entry(tvm.ir.load_json(workload.module)))
+        renamed = dict(zip(before, keys.block_names(keys.entry(mod)), strict=True))
+        return [bind(record, mod, self.target, renamed) for record in usable]
+
+    def _workload_of(self, mod: Any) -> Workload | None:
+        """Return the workload that is structurally equal to a module."""
+        module = keys.normalise(keys.entry(mod))
+        bucket = keys.workload_key(keys.entry(mod))
+        for source in self.sources:
+            for each in source.workloads(bucket):
+                if tvm_ffi.structural_equal(tvm.ir.load_json(each.module), module):
+                    return each
+        return None
+
+
+def bind(record: Record, mod: Any, target: TargetKey, renamed: dict[str, str] | None = None) -> Any:
+    """Return a record as TVM's, bound to a module.
+
+    Parameters
+    ----------
+    record : Record
+        One with a trace.
+    mod : tvm.IRModule
+        A module of one function.
+    target : TargetKey
+        The target to name in it.
+    renamed : dict, optional
+        What the blocks of the stored module are called in ``mod``.
+    """
+    function = keys.entry(mod)
+    arguments = [each.as_json() for each in ms.arg_info.ArgInfo.from_prim_func(function)]
+    trace = record.trace if renamed is None else _with_names(record.trace, renamed)
+    seconds = [time / _US for time in record.times_us]
+    data = [trace, seconds, dict(target.attrs), arguments]
+    return ms.database.TuningRecord.from_json(data, ms.database.Workload(mod))
+
+
+def _with_names(trace: Any, renamed: dict[str, str]) -> Any:
+    """Return a trace that fetches its blocks by other names; blocks that it makes keep theirs."""
+    instructions, decisions = trace
+    return [[_fetched(instruction, renamed) for instruction in instructions], decisions]
+
+
+def _fetched(instruction: list[Any], renamed: dict[str, str]) -> list[Any]:
+    name, inputs, attrs, outputs = instruction
+    if name != "GetSBlock":
+        return instruction
+    block, function = attrs
+    return [name, inputs, [renamed.get(block, block), function], outputs]

@@ -1,0 +1,161 @@
+"""Move records between stores: directly, or by a text file of one checksummed item a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from tvmfuse.errors import StoreError
+from tvmfuse.store.lines import Line, read_lines
+from tvmfuse.store.records import Record, Session, Versions, Workload, digest
+from tvmfuse.store.store import Filter, Store
+
+FORMAT = 1
+_BATCH = 500
+
+Item = Workload | Session | Record
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of what was brought in.
+
+    Parameters
+    ----------
+    n_new, n_known : int
+        Records that were added, and that were there already.
+    faults : tuple of str
+        One sentence for all that was left out.
+    """
+
+    n_new: int = 0
+    n_known: int = 0
+    faults: tuple[str, ...] = ()
+
+
+def items(store: Store, wanted: Filter | None = None) -> Iterator[Item]:
+    """Yield records, each after the workload and the session that it names."""
+    sessions = {session.uid: session for session in store.sessions()}
+    seen: set[str] = set()
+    for record in store.records(wanted):
+        if record is None:
+            continue
+        if record.workload not in seen:
+            seen.add(record.workload)
+            workload = store.workload(record.workload)
+            if workload is None:
+                continue
+            yield workload
+        session = sessions.pop(record.session, None)
+        if session is not None:
+            yield session
+        yield record
+
+
+def take(store: Store, given: Iterable[Item | str]) -> Taken:
+    """Add items to a store; a sentence among them is a fault, and is handed on.
+
+    Records that the store has are left as they are, so that taking twice adds nothing.
+
+    Raises
+    ------
+    StoreError
+        The store cannot be written to.
+    """
+    faults: list[str] = []
+    known: set[str] = set()
+    batch: list[Record] = []
+    n_new = n_all = 0
+    for item in given:
+        match item:
+            case str():
+                faults.append(item)
+            case Workload():
+                known.add(store.add_workload(item))
+            case Session():
+                store.add_session(item)
+                known.add(item.uid)
+            case Record() if item.workload not in known:
+                faults.append(f"record {item.uid} was left out: its workload is missing")
+            case Record():
+                batch.append(item if item.session in known else replace(item, session=""))
+                n_all += 1
+        if len(batch) == _BATCH:
+            n_new += store.commit(*batch)
+            batch.clear()
+    n_new += store.commit(*batch) if batch else 0
+    return Taken(n_new, n_all - n_new, tuple(faults))
+
+
+def merge(source: Store, into: Store) -> Taken:
+    """Add all that one store holds to another."""
+    return take(into, items(source))
+
+
+def write(given: Iterable[Item], file: TextIO, header: Mapping[str, Any] | None = None) -> int:
+    """Write items as text; return how many records there were."""
+    file.write(_line("tvmfuse", {"format": FORMAT, **(header or {})}))
+    n_records = 0
+    for item in given:
+        match item:
+            case Workload():
+                file.write(_line("workload", asdict(item)))
+            case Session():
+                file.write(_line("session", asdict(item)))
+            case Record():
+                file.write(_line("record", item.to_json()))
+                n_records += 1
+    return n_records
+
+
+def read(path: Path) -> Iterator[Item | str]:
+    """Yield the items of a text file, and a sentence for each line that holds none.
+
+    Raises
+    ------
+    StoreError
+        The file cannot be read, or is no text of :func:`write`.
+    """
+    lines = read_lines(path)
+    first = next(lines, Line(1))
+    kind, data = _checked(first)
+    if kind != "tvmfuse":
+        raise StoreError(f"store: {path} is no export of tvmfuse: its first line is no header")
+    if data["format"] > FORMAT:
+        raise StoreError(f"store: {path} was written by a newer tvmfuse; upgrade tvmfuse")
+    for line in lines:
+        kind, data = _checked(line)
+        if line.fault:
+            yield f"line {line.number} {line.fault}"
+        elif kind not in _KINDS:
+            yield f"line {line.number} was left out: it is damaged"
+        else:
+            yield _KINDS[kind](data)
+
+
+def _session(data: Mapping[str, Any]) -> Session:
+    return Session(**{**data, "versions": Versions(**data["versions"])})
+
+
+_KINDS: Mapping[str, Callable[[Any], Item]] = {
+    "workload": lambda data: Workload(**data),
+    "session": _session,
+    "record": Record.from_json,
+}
+
+
+def _line(kind: str, data: Mapping[str, Any]) -> str:
+    checked = {"kind": kind, "sum": digest(kind, dict(data)), "data": dict(data)}
+    return json.dumps(checked, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _checked(line: Line) -> tuple[str, Any]:
+    """Return the kind and the data of a line, or "" where its checksum says otherwise."""
+    try:
+        kind, data = line.value["kind"], line.value["data"]
+        return (kind, data) if digest(kind, data) == line.value["sum"] else ("", None)
+    except (KeyError, TypeError, ValueError):
+        return "", None

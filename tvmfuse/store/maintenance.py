@@ -1,0 +1,107 @@
+"""Keep a store in order: check it, thin it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from tvmfuse.errors import StoreError
+from tvmfuse.store import schema
+from tvmfuse.store.store import Store
+
+
+@dataclass(frozen=True)
+class Health:
+    """What a check found.
+
+    Parameters
+    ----------
+    n_records, n_workloads : int
+        Whole ones.
+    n_damaged : int
+        Records whose checksum says that they are not what was committed.
+    faults : tuple of str
+        What else is wrong, one sentence each.
+    """
+
+    n_records: int
+    n_workloads: int
+    n_damaged: int
+    faults: tuple[str, ...] = ()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.n_damaged and not self.faults
+
+
+def check(store: Store) -> Health:
+    """Read all of a store, and compare it with its checksums."""
+    faults = list(_file_faults(store))
+    n_records = n_damaged = n_workloads = 0
+    try:
+        n_workloads = len(store.workloads())
+        missing = store.backend.read(_count_workloads) - n_workloads
+        if missing:
+            faults.append(f"{missing} workloads are damaged")
+        for record in store.records():
+            n_records += record is not None
+            n_damaged += record is None
+    except StoreError as error:
+        faults.append(str(error).removeprefix("store: "))
+    return Health(n_records, n_workloads, n_damaged, tuple(faults))
+
+
+def prune(store: Store, *, keep: int, drop_failures: bool = False) -> int:
+    """Delete all but the best records of each workload, device, target and kernel family.
+
+    Parameters
+    ----------
+    store : Store
+        The store.
+    keep : int
+        How many of each stay.
+    drop_failures : bool
+        Whether trials that failed go too; they teach a search what not to try again.
+
+    Returns
+    -------
+    int
+        How many records were deleted.
+    """
+    records = schema.records
+    group = [records.c[name] for name in ("workload_id", "device_id", "target_id", "family")]
+    place = sa.func.row_number().over(
+        partition_by=group, order_by=(records.c.median_us, records.c.id)
+    )
+    ranked = sa.select(records.c.id, place.label("place")).where(records.c.status == "ok")
+    ranks = ranked.subquery()
+    surplus = sa.select(ranks.c.id).where(ranks.c.place > keep)
+    chosen: sa.ColumnElement[bool] = records.c.id.in_(surplus)
+    if drop_failures:
+        chosen |= records.c.status != "ok"
+    return store.backend.write(
+        lambda connection: connection.execute(sa.delete(records).where(chosen)).rowcount
+    )
+
+
+def _file_faults(store: Store) -> list[str]:
+    if store.backend.path is None:
+        return []
+
+    def work(connection: sa.Connection) -> list[str]:
+        said = connection.exec_driver_sql("PRAGMA integrity_check(10)").scalars().all()
+        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+        faults = [str(line).replace("\n", " ") for line in said if line != "ok"]
+        return faults + ([f"{len(broken)} rows refer to what is missing"] if broken else [])
+
+    try:
+        return store.backend.read(work)
+    except StoreError as error:
+        return [str(error).removeprefix("store: ")]
+
+
+def _count_workloads(connection: sa.Connection) -> int:
+    counted = sa.select(sa.func.count()).select_from(schema.workloads)
+    return int(connection.execute(counted).scalar_one())

@@ -1,0 +1,1 @@
+"""The steps that bring a store from one schema to the next, run by alembic."""

@@ -1,0 +1,206 @@
+"""Open a store: make a new one, refuse what is none, bring an old one up to date."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from tvmfuse.errors import StoreError
+from tvmfuse.store.backend import RETRY_S, Backend, postgres_backend, sqlite_backend
+from tvmfuse.store.schema import APPLICATION_ID, REVISIONS, VERSION_TABLE, metadata
+
+_HEADER = b"SQLite format 3\0"
+_LOCK = APPLICATION_ID  # of PostgreSQL's advisory locks, taken while the schema changes
+
+
+def open_backend(database: str | Path, *, create: bool = True, retry_s: float = RETRY_S) -> Backend:
+    """Open the database of a store, of the schema that this tvmfuse writes.
+
+    A SQLite file of an older schema is copied and then upgraded. A PostgreSQL database is
+    upgraded by ``tvmfuse db upgrade`` alone: others may be using it.
+
+    Parameters
+    ----------
+    database : str or Path
+        A SQLite file, or a ``postgresql://`` URL.
+    create : bool
+        Whether to make what is not there.
+    retry_s : float
+        How long a server may be away, in seconds.
+
+    Raises
+    ------
+    StoreError
+        It is missing, damaged, of another program, of a newer tvmfuse, or cannot be reached.
+    """
+    text = str(database)
+    if "://" in text and not text.startswith("sqlite:"):
+        return _open_postgres(text, create=create, retry_s=retry_s)
+    return _open_sqlite(Path(text.removeprefix("sqlite:///")), create=create)
+
+
+def upgrade(backend: Backend) -> tuple[str | None, Path | None]:
+    """Bring the schema up to date; return what it was, and the copy of the file made before."""
+    found = backend.read(_revision)
+    if found == REVISIONS[-1]:
+        return found, None
+    copy = None if backend.path is None else back_up(backend.path, _copy_name(backend.path, found))
+    backend.write(_migrate)
+    return found, copy
+
+
+def back_up(path: Path, to: Path) -> Path:
+    """Copy a SQLite file while others may be writing to it.
+
+    Raises
+    ------
+    StoreError
+        The copy is there already, or one of the two cannot be read or written.
+    """
+    if to.exists():
+        raise StoreError(f"store: {to} is there already; choose another name for the copy")
+    with tempfile.TemporaryDirectory(dir=to.parent, prefix=".tvmfuse-") as folder:
+        part = Path(folder) / to.name
+        try:
+            source = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            copy = sqlite3.connect(part)
+            source.backup(copy)
+            copy.close()
+            source.close()
+        except sqlite3.Error as error:
+            raise StoreError(f"store: {path} cannot be copied to {to}: {error}") from error
+        part.replace(to)
+    return to
+
+
+def _open_sqlite(path: Path, *, create: bool) -> Backend:
+    if not path.exists():
+        if not create:
+            raise StoreError(f"store: there is no {path}; 'tvmfuse tune' makes it, or give --db")
+        _make_sqlite(path)
+    _refuse_foreign_file(path)
+    is_read_only = not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK)
+    backend = sqlite_backend(path, is_read_only=is_read_only)
+    if backend.read(_application) != APPLICATION_ID:
+        raise StoreError(f"store: {path} is a SQLite file of another program; choose another")
+    found = backend.read(_revision)
+    _refuse_newer(backend.name, found)
+    if found != REVISIONS[-1]:
+        upgrade(backend)
+    return backend
+
+
+def _open_postgres(url: str, *, create: bool, retry_s: float) -> Backend:
+    backend = postgres_backend(url, retry_s=retry_s)
+    found = backend.read(_revision)
+    _refuse_newer(backend.name, found)
+    if found == REVISIONS[-1]:
+        return backend
+    if found is not None:
+        raise StoreError(
+            f"store: {backend.name} has schema {found}, but this tvmfuse needs {REVISIONS[-1]}: "
+            f"run 'tvmfuse db upgrade' when nobody else is using it"
+        )
+    taken = backend.read(_tables)
+    if not create or taken:
+        what = f"tables of another program: {', '.join(sorted(taken))}" if taken else "no store"
+        raise StoreError(f"store: {backend.name} holds {what}; give a database of its own")
+    backend.write(_migrate)
+    return backend
+
+
+def _make_sqlite(path: Path) -> None:
+    """Make a whole store beside ``path`` and then give it its name, so that nobody sees half."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tvmfuse-") as folder:
+            part = Path(folder) / "new.db"
+            try:
+                _fill_new(part, journal="WAL")
+            except (sqlite3.Error, StoreError):
+                part.unlink(missing_ok=True)
+                _fill_new(part, journal="DELETE")  # network file systems cannot share memory
+            _publish(part, path)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"store: {path} cannot be made: {error}; choose another") from error
+
+
+def _fill_new(part: Path, *, journal: str) -> None:
+    connection = sqlite3.connect(part, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA journal_mode = {journal}")  # some answer "wal" and mean no
+    finally:
+        connection.close()
+    backend = sqlite_backend(part)
+    backend.write(_migrate)
+    backend.close()
+
+
+def _publish(part: Path, path: Path) -> None:
+    try:
+        os.link(part, path)  # unlike a rename, it leaves what another process put there
+    except FileExistsError:
+        return
+    except OSError:  # a file system without links
+        if not path.exists():
+            shutil.move(part, path)
+
+
+def _refuse_foreign_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            header = file.read(len(_HEADER))
+    except OSError as error:
+        raise StoreError(f"store: {path} cannot be read: {error.strerror}") from error
+    if header == _HEADER:
+        return
+    what = f"begins with {header[:8]!r}" if header else "is empty"
+    raise StoreError(f"store: {path} {what}, and is no SQLite file; move it away or choose another")
+
+
+def _refuse_newer(name: str, found: str | None) -> None:
+    if found is not None and found not in REVISIONS:
+        raise StoreError(
+            f"store: {name} has schema {found!r}, of a newer tvmfuse; this one knows "
+            f"{REVISIONS[-1]} at most: upgrade tvmfuse"
+        )
+
+
+def _application(connection: sa.Connection) -> int:
+    return int(connection.exec_driver_sql("PRAGMA application_id").scalar_one())
+
+
+def _tables(connection: sa.Connection) -> set[str]:
+    return set(sa.inspect(connection).get_table_names()) & set(metadata.tables)
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+    return None if found is None else str(found)
+
+
+def _migrate(connection: sa.Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, REVISIONS[-1])
+
+
+def _copy_name(path: Path, revision: str | None) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return path.with_name(f"{path.name}.schema-{revision}-{stamp}")

@@ -1,0 +1,113 @@
+"""Packs: read-only records in text, by device family, used beneath the user's store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tvmfuse.store import exchange
+from tvmfuse.store.lookup import Query
+from tvmfuse.store.records import Record, Workload
+from tvmfuse.store.store import Filter, Store
+
+SUFFIX = ".jsonl"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """The records of one file.
+
+    Parameters
+    ----------
+    name : str
+        The file.
+    by_bucket : dict
+        Workloads.
+    by_workload : dict
+        Records of each workload, best first.
+    """
+
+    name: str
+    by_bucket: dict[str, list[Workload]] = field(default_factory=dict)
+    by_workload: dict[str, list[Record]] = field(default_factory=dict)
+
+    def workloads(self, bucket: str) -> Sequence[Workload]:
+        """Return the workloads of one bucket."""
+        return self.by_bucket.get(bucket, [])
+
+    def ranked(self, query: Query, *, any_of_family: bool, limit: int) -> Sequence[Record]:
+        """Return the fastest records that were asked for, best first."""
+        records = self.by_workload.get(query.workload, [])
+        return [r for r in records if query.accepts(r, any_of_family=any_of_family)][:limit]
+
+
+def load_packs(folder: Path | None) -> tuple[Pack, ...]:
+    """Load the packs of a folder, by name; lines that are damaged are passed over and logged.
+
+    Raises
+    ------
+    StoreError
+        A file is none, or cannot be read.
+    """
+    return () if folder is None else tuple(map(load_pack, sorted(folder.glob(f"*{SUFFIX}"))))
+
+
+def load_pack(path: Path) -> Pack:
+    """Load one pack."""
+    pack = Pack(path.name)
+    for item in exchange.read(path):
+        match item:
+            case str():
+                _log.warning("store: %s: %s", path, item)
+            case Workload():
+                pack.by_bucket.setdefault(item.bucket, []).append(item)
+            case Record():
+                pack.by_workload.setdefault(item.workload, []).append(item)
+    for records in pack.by_workload.values():
+        records.sort(key=_rank)
+    return pack
+
+
+def write_pack(
+    store: Store, path: Path, *, kind: str, device_family: str, per_workload: int = 3
+) -> int:
+    """Write the best records of a device family; return how many.
+
+    The lines stand in one order, whatever the store's is, so that two packs can be compared.
+
+    Parameters
+    ----------
+    store : Store
+        Where the records are.
+    path : Path
+        The pack; replaced as a whole.
+    kind, device_family : str
+        Kind and family of the devices.
+    per_workload : int
+        How many records of each workload, target and kernel family.
+    """
+    wanted = Filter(kind=kind, device_family=device_family, status="ok")
+    records = [record for record in store.records(wanted) if record is not None]
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in sorted(records, key=_rank):
+        key = (record.workload, record.target.key, record.family)
+        groups.setdefault(key, []).append(replace(record, session=""))
+    workloads = {key: store.workload(key) for key in sorted({key for key, _, _ in groups})}
+    chosen: list[exchange.Item] = [each for each in workloads.values() if each is not None]
+    for key in sorted(groups):
+        chosen.extend(groups[key][:per_workload] if workloads[key[0]] is not None else ())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w", encoding="utf-8", newline="\n") as file:
+        header = {"kind": kind, "device_family": device_family}
+        n_records = exchange.write(chosen, file, header)
+    part.replace(path)
+    return n_records
+
+
+def _rank(record: Record) -> tuple[float, str]:
+    return record.median_us or float("inf"), record.uid

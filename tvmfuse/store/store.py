@@ -1,0 +1,270 @@
+"""The tuning store: every trial of every device, in one SQLite file or PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import sqlalchemy as sa
+
+from tvmfuse.store import rows, schema
+from tvmfuse.store.backend import RETRY_S, Backend
+from tvmfuse.store.lookup import Found, Query, find, whole
+from tvmfuse.store.opening import open_backend
+from tvmfuse.store.records import Device, Record, Session, Workload, now
+
+_PAGE = 1000
+_SPARE = 16  # more rows than asked for, where some of these are damaged
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which records are listed; None means any.
+
+    Parameters
+    ----------
+    workload : str, optional
+        Beginning of the workload's key.
+    kind, device_family : str, optional
+        Kind and family of the device.
+    family : str, optional
+        Kernel family.
+    status : str, optional
+        "ok", or how it failed.
+    """
+
+    workload: str | None = None
+    kind: str | None = None
+    device_family: str | None = None
+    family: str | None = None
+    status: str | None = None
+
+    def clauses(self) -> list[sa.ColumnElement[bool]]:
+        """Return what a row must fulfil."""
+        columns = {
+            "kind": schema.devices.c.kind,
+            "device_family": schema.devices.c.family,
+            "family": schema.records.c.family,
+            "status": schema.records.c.status,
+        }
+        found = [
+            column == getattr(self, name)
+            for name, column in columns.items()
+            if getattr(self, name) is not None
+        ]
+        if self.workload:
+            found.append(schema.workloads.c.key.startswith(self.workload, autoescape=True))
+        return found
+
+
+class Store:
+    """Records, and what they refer to. Any number of processes may write to one.
+
+    Each process opens its own; a store is closed by :meth:`close` or a ``with`` block.
+
+    Parameters
+    ----------
+    backend : Backend
+        Its database, see :func:`open_store`.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    @property
+    def name(self) -> str:
+        """The file, or the URL without its password."""
+        return self.backend.name
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        self.backend.close()
+
+    def add_workload(
+        self, workload: Workload, is_same: Callable[[str, str], bool] | None = None
+    ) -> str:
+        """Add a workload unless it is there, and return its key.
+
+        Parameters
+        ----------
+        workload : Workload
+            Its key is its bucket.
+        is_same : callable, optional
+            Says whether two modules are structurally equal. Without it, equal keys are
+            taken for equal workloads.
+
+        Raises
+        ------
+        StoreError
+            The store cannot be written to.
+        """
+
+        def work(connection: sa.Connection) -> str | None:
+            columns = schema.workloads.c
+            bucket = sa.select(schema.workloads).where(columns.bucket == workload.bucket)
+            there = connection.execute(bucket.order_by(columns.id)).all()
+            for row in there:
+                kept = rows.to_workload(row)
+                if kept is None:
+                    continue
+                if is_same(kept.module, workload.module) if is_same else row.key == workload.key:
+                    return kept.key
+            key = f"{workload.bucket}-{len(there)}" if is_same and there else workload.key
+            values = rows.workload_values(replace(workload, key=key))
+            return key if rows.insert_new(connection, schema.workloads, values) else None
+
+        while True:  # where another one added a workload of this bucket meanwhile, look again
+            key = self.backend.write(work)
+            if key is not None:
+                return key
+
+    def workload(self, key: str) -> Workload | None:
+        """Return a workload, or None where it is missing or damaged."""
+        statement = sa.select(schema.workloads).where(schema.workloads.c.key == key)
+        row = self.backend.read(lambda connection: connection.execute(statement).one_or_none())
+        return None if row is None else rows.to_workload(row)
+
+    def workloads(self, bucket: str | None = None) -> list[Workload]:
+        """Return the whole workloads, of one bucket or all."""
+        statement = sa.select(schema.workloads).order_by(schema.workloads.c.id)
+        if bucket is not None:
+            statement = statement.where(schema.workloads.c.bucket == bucket)
+        found = self.backend.rows(statement)
+        return [workload for row in found if (workload := rows.to_workload(row)) is not None]
+
+    def commit(self, *records: Record) -> int:
+        """Add records in one transaction; one that is there already is left as it is.
+
+        Returns
+        -------
+        int
+            How many were new.
+
+        Raises
+        ------
+        StoreError
+            The store cannot be written to, or a workload or session was not added.
+        """
+        return self.backend.write(
+            lambda connection: sum(rows.insert_record(connection, record) for record in records)
+        )
+
+    def ranked(self, query: Query, *, any_of_family: bool, limit: int) -> Sequence[Record]:
+        """Return the fastest whole records that were asked for, best first."""
+        statement = _ranked(query, any_of_family=any_of_family)
+        for n_rows in (limit, limit + _SPARE):
+            page = statement.limit(n_rows)
+            found = self.backend.rows(page)
+            records = whole([rows.to_record(row) for row in found], self.name)
+            kept = [each for each in records if query.accepts(each, any_of_family=any_of_family)]
+            if len(kept) == len(found):
+                break
+        return kept[:limit]
+
+    def best(self, query: Query, *, allow_family: bool = False) -> Found | None:
+        """Return the best record of this store for a device, see :func:`lookup.find`."""
+        return next(iter(find([self], query, allow_family=allow_family)), None)
+
+    def records(self, wanted: Filter | None = None) -> Iterator[Record | None]:
+        """Yield records in the order of their commit; None stands for a damaged one."""
+        last = 0
+        statement = rows.RECORDS.where(*(wanted or Filter()).clauses())
+        identity = schema.records.c.id
+        while True:
+            page = statement.where(identity > last).order_by(identity).limit(_PAGE)
+            found = self.backend.rows(page)
+            if not found:
+                return
+            last = found[-1].id
+            yield from map(rows.to_record, found)
+
+    def devices(self) -> list[Device]:
+        """Return the whole devices."""
+        statement = sa.select(schema.devices).order_by(schema.devices.c.id)
+        found = self.backend.rows(statement)
+        return [device for row in found if (device := rows.to_device(row)) is not None]
+
+    def add_session(self, session: Session) -> None:
+        """Add a session unless it is there."""
+        values = rows.session_values(session)
+        self.backend.write(lambda connection: rows.insert_new(connection, schema.sessions, values))
+
+    @contextmanager
+    def session(self, session: Session) -> Iterator[Session]:
+        """Add a session, and note when it ended; one that is killed has no end."""
+        self.add_session(session)
+        yield session
+        ended = sa.update(schema.sessions).where(schema.sessions.c.uid == session.uid)
+        self.backend.write(lambda connection: connection.execute(ended.values(ended_at=now())))
+
+    def sessions(self) -> list[Session]:
+        """Return the whole sessions, oldest first."""
+        statement = sa.select(schema.sessions).order_by(schema.sessions.c.started_at)
+        found = self.backend.rows(statement)
+        return [session for row in found if (session := rows.to_session(row)) is not None]
+
+    def count(self, *columns: str) -> list[tuple[Any, ...]]:
+        """Count records by some of "kind", "device_family", "device", "family", "status"."""
+        names = {
+            "kind": schema.devices.c.kind,
+            "device_family": schema.devices.c.family,
+            "device": schema.devices.c.name,
+            "family": schema.records.c.family,
+            "status": schema.records.c.status,
+            "workload": schema.workloads.c.key,
+            "summary": schema.workloads.c.summary,
+        }
+        wanted = [names[column] for column in columns]
+        table = schema.records.join(schema.workloads).join(schema.devices)
+        counted = sa.select(*wanted, sa.func.count(), sa.func.min(schema.records.c.median_us))
+        statement = counted.select_from(table).group_by(*wanted).order_by(*wanted)
+        return [tuple(row) for row in self.backend.rows(statement)]
+
+
+def open_store(database: str | Path, *, create: bool = True, retry_s: float = RETRY_S) -> Store:
+    """Open the store at a path or a ``postgresql://`` URL, see :func:`opening.open_backend`.
+
+    Raises
+    ------
+    StoreError
+        It is missing, damaged, of another program, of a newer tvmfuse, or cannot be reached.
+    """
+    return Store(open_backend(database, create=create, retry_s=retry_s))
+
+
+def _ranked(query: Query, *, any_of_family: bool) -> sa.Select[Any]:
+    # Ids by sub-queries, so that the index of the best records serves whatever is asked.
+    records, devices, targets = schema.records.c, schema.devices.c, schema.targets.c
+    workload = sa.select(schema.workloads.c.id).where(schema.workloads.c.key == query.workload)
+    if any_of_family:
+        same = (devices.kind == query.device.kind) & (devices.family == query.device.family)
+        where: sa.ColumnElement[bool] = records.device_id.in_(sa.select(devices.id).where(same))
+    else:
+        device = sa.select(devices.id).where(devices.fingerprint == query.device.fingerprint)
+        target = sa.select(targets.id).where(targets.key == query.target.key)
+        where = (records.device_id == device.scalar_subquery()) & (
+            records.target_id == target.scalar_subquery()
+        )
+    statement = rows.RECORDS.where(
+        records.workload_id == workload.scalar_subquery(), where, records.status == "ok"
+    )
+    if query.family is not None:
+        statement = statement.where(records.family == query.family)
+    if query.has_trace:
+        statement = statement.where(records.trace.is_not(None))
+    return statement.order_by(records.median_us, records.id)
