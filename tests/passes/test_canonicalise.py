@@ -441,6 +441,25 @@ class TestWhatDoesNothing:
         assert assert_same_numbers(mod, values) == {}
 
 
+class TestOddGraphs:
+    """Shapes of graphs that rules must not stumble over."""
+
+    @pytest.mark.parametrize(
+        "graph",
+        [
+            lambda op, x: op.concat(op.split(x, 2, axis=1), axis=0),
+            lambda op, x: (op.add(op.const(1.0), op.const(2.0)), op.exp(x)),
+            lambda op, x: (x, x),
+            lambda op, x: op.topk(x, 2, axis=1)[0],
+            lambda op, x: op.strided_slice(x, axes=[0], begin=[0], end=[0]),
+        ],
+        ids=["tuple", "constant-output", "input-twice", "topk", "empty"],
+    )
+    def test_keep_their_numbers(self, graph):
+        mod, values = built(graph, x=Operand((4, 4)))
+        assert_same_numbers(mod, values)
+
+
 class TestMoves:
     def test_transpositions_around_a_reshape_of_unit_axes_meet(self):
         def graph(op, x):

@@ -77,6 +77,14 @@ class TestLegality:
         reason = self.refusal(graph, 0, 2, is_multi_output=True, x=SQUARE)
         assert reason == "an operator between its parts depends on one and feeds another"
 
+    def test_tuple_among_several_results_is_refused(self):
+        def graph(op, x):
+            y = op.exp(x)
+            return op.concat(op.split(y, 2, axis=1), axis=0), y
+
+        reason = self.refusal(graph, 0, 1, is_multi_output=True, x=SQUARE)
+        assert reason == "one of its several results is a tuple"
+
     def test_operator_with_a_side_effect_is_refused(self):
         block = relax.BlockBuilder()
         x = relax.Var("x", relax.TensorType((4, 4), "float32"))

@@ -294,6 +294,16 @@ class TestNumbers:
         mod, values = built(graph, x=SQUARE)
         assert_same_numbers(mod, partition(mod, FusionPlan()), [values["x"]])
 
+    def test_tuple_as_operand_is_handed_over_field_by_field(self):
+        def graph(op, x):
+            return op.concat(op.split(op.exp(x), 2, axis=1), axis=0)
+
+        mod, values = built(graph, x=SQUARE)
+        result = partition(mod, FusionPlan())
+        assert_same_numbers(mod, result, [values["x"]])
+        assert len(result["concat_2"].params) == 2
+        assert_same_numbers(mod, inline_group(result, "concat_2"), [values["x"]])
+
     def test_every_way_to_cut_a_small_graph(self):
         def graph(op, x, weight):
             y = op.matmul(x, weight)

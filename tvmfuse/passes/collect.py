@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tvmfuse._tvm import tvm
+from tvmfuse._tvm import relax, tvm
 from tvmfuse.patterns.base import Generator, Match
 from tvmfuse.patterns.dataflow import Dataflow, functions
 from tvmfuse.patterns.opgraph import Describer
@@ -145,6 +145,8 @@ def _illegal(flow: Dataflow, members: tuple[int, ...], *, is_multi_output: bool)
     outputs = flow.outputs(members)
     if not is_multi_output and len(outputs) > 1:
         return f"the intermediate {_leak(flow, members, outputs[0])}"
+    if len(outputs) > 1 and any(isinstance(flow.var(i).ty, relax.TupleType) for i in outputs):
+        return "one of its several results is a tuple"
     if not flow.is_convex(members):
         return "an operator between its parts depends on one and feeds another"
     return ""

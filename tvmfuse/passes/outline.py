@@ -79,17 +79,15 @@ class Outliner:
         var = tvm.ir.GlobalVar(self._unused_name(_group_name(flow, unit)))
         relax.expr._update_type(var, function.ty)
         self._functions[var] = function
+        bindings, args = _bound(args)
         call = relax.BlockBuilder().normalize(relax.Call(var, args))
         if len(outputs) == 1:
-            return [relax.VarBinding(flow.var(outputs[0]), call)]
+            return [*bindings, relax.VarBinding(flow.var(outputs[0]), call)]
         results = relax.DataflowVar(var.name_hint, call.ty)
-        return [
-            relax.VarBinding(results, call),
-            *(
-                relax.VarBinding(flow.var(output), relax.TupleGetItem(results, i))
-                for i, output in enumerate(outputs)
-            ),
-        ]
+        bindings.append(relax.VarBinding(results, call))
+        for i, output in enumerate(outputs):
+            bindings.append(relax.VarBinding(flow.var(output), relax.TupleGetItem(results, i)))
+        return bindings
 
     def _unused_name(self, wanted: str) -> str:
         name, suffix = wanted, 1
@@ -121,15 +119,35 @@ def renamed(expr: Any, names: Mapping[Any, Any]) -> Any:
     )
 
 
+def _bound(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Bind arguments that are fields of a tuple; return the bindings and what to pass."""
+    bindings, passed = [], []
+    for arg in args:
+        if isinstance(arg, relax.TupleGetItem):
+            name = f"{arg.tuple_value.name}_{arg.index}"
+            bindings.append(relax.VarBinding(relax.DataflowVar(name, arg.ty), arg))
+            arg = bindings[-1].var
+        passed.append(arg)
+    return bindings, passed
+
+
 def _group_function(flow: Dataflow, unit: Unit, outputs: Sequence[int]) -> tuple[Any, list[Any]]:
     """Build the function of a group and the arguments to call it with.
 
     Constants become parameters: FuseTIR accepts none inside, and one weight stays one
-    weight however many groups read it.
+    weight however many groups read it. A tuple is handed over field by field, so that
+    every parameter is a tensor.
     """
-    args = [*_outside_values(flow, unit.members), *_constants(flow, unit.members)]
-    params = [relax.Var(_param_name(arg, i), arg.ty) for i, arg in enumerate(args)]
-    names: dict[Any, Any] = dict(zip(args, params, strict=True))
+    args: list[Any] = []
+    params: list[Any] = []
+    names: dict[Any, Any] = {}
+    for value in (*_outside_values(flow, unit.members), *_constants(flow, unit.members)):
+        is_tuple = isinstance(value.ty, relax.TupleType)
+        fields = _tuple_fields(value) if is_tuple else [value]
+        fresh = [relax.Var(_param_name(f, len(args) + i), f.ty) for i, f in enumerate(fields)]
+        names[value] = relax.Tuple(fresh) if is_tuple else fresh[0]
+        args += fields
+        params += fresh
     sizes = _undefined_sizes(flow, unit.members, params)
     if sizes:
         args.append(relax.ShapeExpr(sizes))
@@ -181,12 +199,19 @@ def _undefined_sizes(flow: Dataflow, members: Sequence[int], params: Sequence[An
     return list(needed)
 
 
+def _tuple_fields(value: Any) -> list[Any]:
+    block = relax.BlockBuilder()
+    return [block.normalize(relax.TupleGetItem(value, i)) for i in range(len(value.ty.fields))]
+
+
 def _is_size(var: Any) -> bool:
     return isinstance(var.ty, tvm.ir.PrimType)
 
 
 def _param_name(arg: Any, position: int) -> str:
-    return f"constant{position}" if isinstance(arg, tvm.ir.GenericConst) else str(arg.name)
+    if isinstance(arg, relax.Var):
+        return str(arg.name)
+    return f"constant{position}" if isinstance(arg, tvm.ir.GenericConst) else f"field{position}"
 
 
 def _group_name(flow: Dataflow, unit: Unit) -> str:

@@ -120,7 +120,9 @@ def drop_identity(flow: Dataflow, position: int) -> Any:
         return _dropout_input(flow, call)
     if operator not in _CAN_BE_IDENTITY:
         return None
-    operand = call.args[0].fields[0] if operator == "relax.concat" else call.args[0]
+    operand = call.args[0]
+    if operator == "relax.concat" and isinstance(operand, relax.Tuple):
+        operand = operand.fields[0]
     if not _same_type(operand, call):
         return None
     return operand if _hands_on(operator, call) else None

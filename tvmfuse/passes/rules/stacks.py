@@ -34,6 +34,8 @@ def operator_for_stack(flow: Dataflow, position: int) -> Any:
     if source is None or flow.operators[source] != "relax.stack":
         return None
     stack = flow.value(source)
+    if not isinstance(stack.args[0], relax.Tuple):
+        return None
     axis = int(stack.attrs.axis or 0) % stack.ty.ndim
     reduced = [int(a) % stack.ty.ndim for a in call.attrs.axis or range(stack.ty.ndim)]
     if reduced != [axis] or call.attrs.keepdims:
