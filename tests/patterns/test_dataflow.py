@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tvmfuse import testing
 from tvmfuse._tvm import relax, tirx, tvm
 from tvmfuse.patterns.base import Case, Operand
-from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.dataflow import Dataflow, label_span
 from tvmfuse.patterns.elementwise import Elementwise
 
 X = Operand((3, 4))
@@ -43,14 +43,15 @@ def test_what_lies_between_must_be_inside():
     assert flow.is_convex((1, 2))
 
 
-def test_label_is_the_name_in_the_model_where_there_is_one():
+def test_label_is_kept_with_the_call_else_it_is_the_variable():
     x = relax.Var("x", relax.TensorType((2,), "float32"))
     call = relax.op.exp(x)
-    span = tvm.ir.Span(tvm.ir.SourceName("/layer/Exp"), 0, 0, 0, 0)
+    of_a_file = tvm.ir.Span(tvm.ir.SourceName("model.py"), 0, 0, 0, 0)
     block = relax.BlockBuilder()
     with block.function("main", [x]):
-        named = block.emit(relax.Call(call.op, call.args, span=span))
-        block.emit_func_output(block.emit(relax.op.tanh(named), name_hint="result"))
+        named = block.emit(relax.Call(call.op, call.args, span=label_span("/layer/Exp")))
+        script = relax.Call(call.op, [named], span=of_a_file)
+        block.emit_func_output(block.emit(script, name_hint="result"))
     flow = Dataflow.of("main", block.get()["main"])
     assert flow.labels == ("/layer/Exp", "result")
 

@@ -14,7 +14,7 @@ from typing import Any
 from tvmfuse._tvm import relax, tvm
 from tvmfuse.errors import LoweringError
 from tvmfuse.passes.outline import with_blocks
-from tvmfuse.patterns.dataflow import Dataflow, functions
+from tvmfuse.patterns.dataflow import Dataflow, functions, label_span
 
 Rule = Callable[[Dataflow, int], Any]
 """Called with a function and the position of a binding; returns an expression or None."""
@@ -90,8 +90,8 @@ def replaced(flow: Dataflow, function: Any, values: dict[int, Any]) -> Any:
 
 def labelled(call: Any, flow: Dataflow, position: int) -> Any:
     """Return ``call`` under the name that a person knows the binding at ``position`` by."""
-    source = tvm.ir.SourceName(flow.labels[position])
-    return relax.Call(call.op, call.args, call.attrs, call.ty_args, tvm.ir.Span(source, 0, 0, 0, 0))
+    span = label_span(flow.labels[position])
+    return relax.Call(call.op, call.args, call.attrs, call.ty_args, span)
 
 
 def _rewritten(flow: Dataflow, function: Any, rules: Sequence[Rule]) -> Any:

@@ -214,7 +214,17 @@ def _value(binding: Any) -> Any:
     return binding.value
 
 
+# TVMScript puts the name of its file into spans, so a label must be told from one.
+_LABEL = "tvmfuse label: "
+
+
+def label_span(label: str) -> Any:
+    """Return a span that keeps what a person calls a call, whatever binds it later."""
+    return tvm.ir.Span(tvm.ir.SourceName(_LABEL + label), 0, 0, 0, 0)
+
+
 def _label(binding: Any) -> str:
-    span = binding.span or binding.value.span
-    source = getattr(getattr(span, "source_name", None), "name", "")
-    return str(source or binding.var.name)
+    source = getattr(getattr(binding.value.span, "source_name", None), "name", "")
+    if source.startswith(_LABEL):
+        return str(source.removeprefix(_LABEL))
+    return str(binding.var.name)
