@@ -42,7 +42,7 @@ def _scaled_and_shifted(norm: Any) -> Any:
     if shape is None:
         return None
     axis = int(norm.attrs.axis) % len(shape)
-    folded = _known_scale_and_shift(norm)
+    folded = _known_scale_and_shift(norm) if operators.is_float(dtype) else None
     if folded is None:
         scale, shift = _computed_scale_and_shift(norm, axis)
         return relax.op.add(relax.op.multiply(data, scale), shift)

@@ -30,16 +30,17 @@ def fold_scale_into_weight(flow: Dataflow, position: int) -> Any:
     anchor = flow.value(source)
     if flow.kinds[source] not in ("conv", "matmul"):
         return None
-    weight = constant(anchor.args[1])
+    weight, dtype = constant(anchor.args[1]), operators.dtype(anchor.args[1])
     if weight is None or flow.readers_of_constant[anchor.args[1]] > 1:
+        return None
+    if not operators.is_float(dtype) or operators.dtype(anchor) != dtype:
         return None
     spread = _weight_factor(anchor, factor.astype(np.float64), weight)
     if spread is None:
         return None
     by, channel_axis = spread
-    dtype = operators.dtype(anchor.args[1])
     scaled = narrowed(weight.astype(np.float64) * by, dtype, along=channel_axis)
-    if scaled is None or operators.dtype(anchor) != dtype:
+    if scaled is None:
         return None
     folded = relax.Call(anchor.op, [anchor.args[0], scaled], anchor.attrs, anchor.ty_args)
     return labelled(folded, flow, source)
