@@ -9,7 +9,7 @@ import pytest
 
 from tests.kernels.contract import MACHINES, host
 from tvmfuse import testing
-from tvmfuse._tvm import te, topi, tvm
+from tvmfuse._tvm import te, topi, tvm, tvm_ffi
 from tvmfuse.kernels import conv, families, gemm, reduction, window
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.families import Scheduled
@@ -106,3 +106,13 @@ def _run(scheduled: Scheduled, arrays: list[Any], results: list[Any]) -> None:
     library["main"](*map(tvm.runtime.tensor, arrays), *out)
     for tensor, result in zip(out, results, strict=True):
         result[...] = tensor.numpy()
+
+
+def test_scheduling_leaves_the_kernel_that_it_was_given() -> None:
+    # TVM 0.27 schedules a function in place where nothing but the schedule holds its module.
+    x = te.placeholder((64, 64), name="x")
+    function = te.create_prim_func([x, te.compute((64, 64), lambda *i: x[i] + 1.0)])
+    before = function.script()
+    first = families.schedule(function, MACHINE)
+    assert function.script() == before
+    assert tvm_ffi.structural_equal(first.function, families.schedule(function, MACHINE).function)

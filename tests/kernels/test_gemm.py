@@ -101,4 +101,4 @@ def test_rows_of_a_tile_never_exceed_the_registers() -> None:
     for machine in MACHINES.values():
         for vectors in (1, 2, 3, 4):
             rows = gemm.rows_for(1000, vectors * machine.lanes, machine)
-            assert rows * vectors <= machine.accumulators
+            assert rows <= machine.max_rows(vectors)

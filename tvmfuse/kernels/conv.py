@@ -237,14 +237,15 @@ def _register_tile(
     sch: Schedule, anchor: Block, below: Loop, machine: Machine, choose: Choose
 ) -> None:
     spatial, reduced = blocks.inner_loops(sch, anchor, below)
-    *pixels, lanes = spatial
+    batch, channels, *pixels, lanes = spatial
     steps = blocks.extent(sch, reduced[-1])
     unroll = choose("unroll", divisors(steps), default=max(d for d in divisors(steps) if d <= 4))
     *sums, last = reduced
     last_outer, last_inner = blocks.split(sch, last, [None, unroll])
-    sch.reorder(*sums, last_outer, last_inner, *pixels, lanes)
+    # One pixel meets all channel blocks in a row, so that only its broadcast is live.
+    sch.reorder(*sums, last_outer, last_inner, batch, *pixels, channels, lanes)
     _vector_block(sch, lanes, machine)
-    for loop in [*pixels, last_inner]:
+    for loop in [last_inner, *pixels, channels]:
         sch.unroll(loop)
     sch.decompose_reduction(anchor, [*sums, last_outer][0])
     sch.set_scope(anchor, 0, "local")

@@ -65,7 +65,10 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     family = family_of(function)
     note = ""
     for name in dict.fromkeys((family, "generic")):
-        sch = s_tir.Schedule(_as_module(function))
+        # Held while it is scheduled: TVM changes a function that only the schedule refers to
+        # in place, and with it the body that it shares with the original.
+        module = _as_module(function)
+        sch = s_tir.Schedule(module)
         try:
             FAMILIES[name](sch, machine, choose)
         except (s_tir.ScheduleError, LoweringError) as error:

@@ -155,7 +155,7 @@ def _broadcast_index(shape: Any, index: Any) -> tuple[Any, ...]:
 
 def rows_for(m: int, columns: int, machine: Machine) -> int:
     """Return the rows of a tile for panels of given width."""
-    limit = max(1, machine.accumulators // (columns // machine.lanes))
+    limit = machine.max_rows(columns // machine.lanes)
     tiles = ceil_div(m, limit)
     return ceil_div(m, tiles)
 

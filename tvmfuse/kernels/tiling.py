@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MAX_COLUMN_VECTORS = 4
-_SPARE_REGISTERS = 4  # operands that wait beside the accumulators
+_MANY_REGISTERS = 32
 _MIN_ACCUMULATORS = 8  # two units x four cycles of latency
 _LOAD_WEIGHT = 0.1  # loads are mostly hidden behind arithmetic, not wholly
 
@@ -36,17 +36,41 @@ class Machine:
         Threads that run at once.
     l2_bytes : int
         Second-level cache of one core, in bytes.
+    holds_rows : bool
+        Whether every row of a tile needs a register for its operand, as on Arm, which
+        multiplies by a lane of a register; x86 broadcasts from memory.
     """
 
     lanes: int
     registers: int
     cores: int
     l2_bytes: int
+    holds_rows: bool = False
 
     @property
     def accumulators(self) -> int:
-        """Vector registers that may hold accumulators."""
-        return self.registers - _SPARE_REGISTERS
+        """Vector registers that may hold accumulators, beside one column operand."""
+        return self.registers - self._spare - 1
+
+    def max_rows(self, columns: int) -> int:
+        """Return the rows of the largest tile that fits the registers.
+
+        LLVM needs one more register than the operands; with 32 of them it moves loads
+        ahead and needs three (counted in its assembly, see tests/kernels/test_assembly.py).
+
+        Parameters
+        ----------
+        columns : int
+            Vectors beside each other; each is also an operand.
+        """
+        free = self.registers - columns
+        if self.holds_rows:
+            return max(1, free // (columns + 1))
+        return max(1, (free - self._spare) // columns)
+
+    @property
+    def _spare(self) -> int:
+        return 3 if self.registers >= _MANY_REGISTERS else 1
 
     @property
     def block(self) -> int:
@@ -103,7 +127,7 @@ def gemm_tile(m: int, n: int, machine: Machine) -> GemmTile:
     tiles = [
         GemmTile(rows, vectors * machine.lanes)
         for vectors in range(1, MAX_COLUMN_VECTORS + 1)
-        for rows in range(1, min(m, machine.accumulators // vectors) + 1)
+        for rows in range(1, min(m, machine.max_rows(vectors)) + 1)
     ]
     return min(tiles, key=lambda tile: (cost(tile), -tile.columns))
 
@@ -136,8 +160,8 @@ def conv_tile(height: int, width: int, blocks: int, machine: Machine) -> ConvTil
         ConvTile(rows, pixels, part)
         for part in divisors(blocks)
         if part * vectors <= 2 * MAX_COLUMN_VECTORS
-        for pixels in range(1, min(width, machine.accumulators // (part * vectors)) + 1)
-        for rows in range(1, min(height, machine.accumulators // (part * vectors * pixels)) + 1)
+        for pixels in range(1, min(width, machine.max_rows(part * vectors)) + 1)
+        for rows in range(1, min(height, machine.max_rows(part * vectors) // pixels) + 1)
         if rows == 1 or pixels == width
     ]
     return min(tiles, key=lambda tile: (cost(tile), tile.height, -tile.width))

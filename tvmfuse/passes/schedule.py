@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvmfuse._tvm import tirx, tvm
-from tvmfuse.kernels import dlight, families
+from tvmfuse.kernels import blocks, choices, dlight, families
 from tvmfuse.kernels.families import Scheduled
 from tvmfuse.kernels.tiling import Machine
+from tvmfuse.plan import Records
 from tvmfuse.targets import Target
 
 
 @dataclass(frozen=True)
 class Schedules:
-    """A module of scheduled kernels, and for each kernel where its schedule came from."""
+    """A module of scheduled kernels, and for each kernel where its schedule came from.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        The module.
+    kernels : Mapping of str to Scheduled
+        Every kernel, by name.
+    tuned : frozenset of str
+        Kernels that were scheduled by a tuning record.
+    sources : Mapping of str to tirx.PrimFunc
+        The kernels as they were before, which is what a tuner searches.
+    """
 
     module: Any
     kernels: Mapping[str, Scheduled]
+    tuned: frozenset[str] = frozenset()
+    sources: Mapping[str, Any] = field(default_factory=dict)
 
 
-def schedule(mod: Any, target: Target) -> Schedules:
+def schedule(mod: Any, target: Target, *, records: Records | None = None) -> Schedules:
     """Schedule every kernel that has no schedule yet.
 
     Parameters
@@ -30,6 +45,9 @@ def schedule(mod: Any, target: Target) -> Schedules:
         A lowered module.
     target : Target
         The device; it names the rules.
+    records : Records, optional
+        Decisions to take instead of the default ones; where one does not fit, the kernel's
+        note says so.
 
     Returns
     -------
@@ -39,14 +57,35 @@ def schedule(mod: Any, target: Target) -> Schedules:
     if target.rules == "dlight":
         return _by_dlight(mod, target)
     machine = machine_of(target)
-    kernels = {}
+    kernels, sources, tuned = {}, {}, set()
     functions = dict(mod.functions.items())
     for var, function in functions.items():
         if isinstance(function, tirx.PrimFunc) and not is_scheduled(function):
-            found = families.schedule(function, machine)
-            kernels[str(var.name_hint)] = found
-            functions[var] = found.function
-    return Schedules(tvm.IRModule(functions, attrs=mod.attrs), kernels)
+            name = str(var.name_hint)
+            found, is_tuned = _by_family(function, machine, records)
+            kernels[name], sources[name], functions[var] = found, function, found.function
+            tuned |= {name} if is_tuned else set()
+    scheduled = tvm.IRModule(functions, attrs=mod.attrs)
+    return Schedules(scheduled, kernels, frozenset(tuned), sources)
+
+
+def _by_family(
+    function: Any, machine: Machine, records: Records | None
+) -> tuple[Scheduled, bool]:
+    """Schedule a kernel by its record where there is one that fits, else by default."""
+    if records is None or not blocks.is_made_of_blocks(function):
+        return families.schedule(function, machine), False
+    from tvmfuse.store.keys import workload_key  # the store's libraries load only where needed
+
+    taken = records.best(families.family_of(function), workload_key(function))
+    if taken is None:
+        return families.schedule(function, machine), False
+    found = families.schedule(function, machine, choices.from_record(taken).choose)
+    if not found.note:
+        return found, True
+    default = families.schedule(function, machine)
+    note = f"its tuning record does not fit ({found.note})"
+    return replace(default, note="; ".join(filter(None, (default.note, note)))), False
 
 
 def machine_of(target: Target) -> Machine:
@@ -56,6 +95,7 @@ def machine_of(target: Target) -> Machine:
         registers=target.vector_registers,
         cores=target.peaks.cores,
         l2_bytes=target.peaks.cache_bytes.get("l2", 1 << 19),
+        holds_rows=str(target.attrs.get("mtriple", "")).startswith(("aarch64", "arm64")),
     )
 
 

@@ -1,0 +1,85 @@
+"""The hot loops keep their accumulators in registers: read from LLVM's assembly.
+
+A vector store in the reduction loop means that an accumulator was spilled, or never
+reached a register; either costs more than half of the speed.
+"""
+
+import pytest
+
+from tests.kernels.assembly import AARCH64, X86, fma_loops
+from tvmfuse._tvm import te, tirx, tvm
+from tvmfuse.kernels import conv, families, gemm
+from tvmfuse.kernels.conv import Window
+from tvmfuse.passes.schedule import machine_of
+from tvmfuse.targets import resolve
+
+CPUS = ("x86-64-v3", "x86-64-v4", "neoverse-n1")
+
+
+def hot_loop(emit, cpu):
+    target = resolve(f"cpu:{cpu}")
+    function = te.create_prim_func(emit(machine_of(target)))
+    scheduled = families.schedule(function, machine_of(target))
+    assert not scheduled.note
+    module = tvm.IRModule({"main": scheduled.function.with_attr("global_symbol", "main")})
+    assembly = tvm.compile(module, target.tvm()).mod.inspect_source("asm")
+    return fma_loops(assembly, AARCH64 if cpu == "neoverse-n1" else X86)[0]
+
+
+def with_epilogue(inputs, result):
+    bias = te.placeholder(result.shape[-1:], name="bias")
+    zero = tirx.const(0, "float32")
+    out = te.compute(result.shape, lambda *i: te.max(result[i] + bias[i[-1]], zero), name="out")
+    return [*inputs, bias, out]
+
+
+def matmul(rows, columns):
+    def emit(machine):
+        x = te.placeholder((rows, 256), name="x")
+        tile = gemm.gemm_tile(rows, columns, machine)
+        panels = te.placeholder((-(-columns // tile.columns), 256, tile.columns), name="panels")
+        return with_epilogue([x, panels], gemm.emit_packed(x, panels, columns, machine))
+
+    return emit
+
+
+def convolution(size, channels, kernel):
+    def emit(machine):
+        block = machine.block
+        shape = (1, channels // block, size, size, block)
+        x = te.placeholder(shape, name="x")
+        packed = (channels // block, channels // block, kernel, kernel, block, block)
+        weight = te.placeholder(packed, name="weight")
+        pad = kernel // 2
+        window = Window((kernel, kernel), padding=(pad, pad, pad, pad))
+        return with_epilogue([x, weight], conv.emit(x, weight, window, machine))
+
+    return emit
+
+
+WORK = {
+    "matmul of 128 rows": matmul(128, 768),
+    "matmul of 127 rows": matmul(127, 768),
+    "matmul of a ragged width": matmul(128, 1000),
+    "3x3 convolution": convolution(28, 128, 3),
+    "1x1 convolution of 7x7 pixels": convolution(7, 256, 1),
+}
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("name", WORK)
+def test_the_reduction_stays_in_registers(name, cpu):
+    loop = hot_loop(WORK[name], cpu)
+    assert loop.vector_stores == 0
+    assert loop.stack_accesses == 0
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_a_step_of_the_product_is_one_multiply_add_for_each_accumulator(cpu):
+    machine = machine_of(resolve(f"cpu:{cpu}"))
+    tile = gemm.gemm_tile(128, 768, machine)
+    rows = gemm.rows_for(128, tile.columns, machine)
+    accumulators = rows * tile.columns // machine.lanes
+    steps, rest = divmod(hot_loop(WORK["matmul of 128 rows"], cpu).fma, accumulators)
+    assert rest == 0
+    assert steps in (1, 2, 4, 8)
