@@ -14,6 +14,7 @@ from tvmfuse import __version__
 from tvmfuse.cli.bench import bench_bundle
 from tvmfuse.cli.calibrate import calibrate_device
 from tvmfuse.cli.compile import compile_model
+from tvmfuse.cli.db import group as db_commands
 from tvmfuse.cli.doctor import check_machine
 from tvmfuse.cli.explain import explain_model
 from tvmfuse.cli.run import run_bundle
@@ -60,6 +61,7 @@ def main() -> int:
     app.callback(invoke_without_command=True, no_args_is_help=True)(common)
     for name, command in _COMMANDS.items():
         app.command(name)(command)
+    app.add_typer(db_commands(), name="db")
     try:
         # Without standalone mode, Typer returns the code of a typer.Exit and raises the rest.
         return int(app(prog_name="tvmfuse", standalone_mode=False) or OK)

@@ -36,6 +36,23 @@ InputsFile = Annotated[
     typer.Option("--inputs", metavar="FILE.npz", help="Inputs by name; made up where not given."),
 ]
 
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        envvar="TVMFUSE_DB",
+        metavar="FILE|URL",
+        help="Tuning store; else the nearest tuning_logs/ upward, else the user's data folder.",
+    ),
+]
+
+AllowFamily = Annotated[
+    bool,
+    typer.Option(
+        "--allow-family", help="Use records of other devices of the same family, and say so."
+    ),
+]
+
 Seed = Annotated[int, typer.Option("--seed", help="Chooses the inputs that are made up.")]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]

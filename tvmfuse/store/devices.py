@@ -28,12 +28,14 @@ def device_of(target: Target, *, host: Host | None = None) -> Device:
     if target.kind != "llvm" or not target.runs_here:
         return Device(target.kind, name, f"any {target.spec}")
     host = host or detect()
+    # Code for a portable level runs alike wherever that level is there.
+    family = name if name in _LEVELS else cpu_family(host)
     details = {
         "cores": host.cores,
         "cache_bytes": dict(host.cache_bytes),
         "system": host.system,
     }
-    return Device(target.kind, cpu_family(host), host.model or host.arch, details)
+    return Device(target.kind, family, host.model or host.arch, details)
 
 
 def cpu_family(host: Host) -> str:

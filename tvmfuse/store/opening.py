@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -39,20 +40,44 @@ def open_backend(database: str | Path, *, create: bool = True, retry_s: float = 
     StoreError
         It is missing, damaged, of another program, of a newer tvmfuse, or cannot be reached.
     """
-    text = str(database)
-    if "://" in text and not text.startswith("sqlite:"):
-        return _open_postgres(text, create=create, retry_s=retry_s)
-    return _open_sqlite(Path(text.removeprefix("sqlite:///")), create=create)
+    path = _sqlite_path(database)
+    if path is None:
+        return _open_postgres(str(database), create=create, retry_s=retry_s)
+    return _open_sqlite(path, create=create)
 
 
-def upgrade(backend: Backend) -> tuple[str | None, Path | None]:
-    """Bring the schema up to date; return what it was, and the copy of the file made before."""
-    found = backend.read(_revision)
-    if found == REVISIONS[-1]:
-        return found, None
-    copy = None if backend.path is None else back_up(backend.path, _copy_name(backend.path, found))
-    backend.write(_migrate)
-    return found, copy
+@dataclass(frozen=True)
+class Upgraded:
+    """What an upgrade did.
+
+    Parameters
+    ----------
+    name : str
+        The database.
+    before : str
+        The schema that it had.
+    copy : Path, optional
+        The copy of the file that was made first.
+    """
+
+    name: str
+    before: str
+    copy: Path | None = None
+
+
+def upgrade(database: str | Path) -> Upgraded:
+    """Bring the schema of a store up to date.
+
+    Raises
+    ------
+    StoreError
+        As :func:`open_backend`; or there is no store.
+    """
+    path = _sqlite_path(database)
+    backend, found = _look_at_postgres(str(database)) if path is None else _look_at_sqlite(path)
+    if found is None:
+        raise StoreError(f"store: {backend.name} holds no store that could be upgraded")
+    return _upgrade(backend, found)
 
 
 def back_up(path: Path, to: Path) -> Path:
@@ -79,11 +104,26 @@ def back_up(path: Path, to: Path) -> Path:
     return to
 
 
+def _sqlite_path(database: str | Path) -> Path | None:
+    text = str(database)
+    is_url = "://" in text and not text.startswith("sqlite:")
+    return None if is_url else Path(text.removeprefix("sqlite:///"))
+
+
 def _open_sqlite(path: Path, *, create: bool) -> Backend:
-    if not path.exists():
-        if not create:
-            raise StoreError(f"store: there is no {path}; 'tvmfuse tune' makes it, or give --db")
+    if create and not path.exists():
         _make_sqlite(path)
+    backend, found = _look_at_sqlite(path)
+    if found is None:
+        raise StoreError(f"store: {path} is damaged: it names no schema; restore a backup")
+    _upgrade(backend, found)
+    return backend
+
+
+def _look_at_sqlite(path: Path) -> tuple[Backend, str | None]:
+    """Return the back end of a file and its schema, or refuse it."""
+    if not path.exists():
+        raise StoreError(f"store: there is no {path}; 'tvmfuse tune' makes it, or give --db")
     _refuse_foreign_file(path)
     is_read_only = not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK)
     backend = sqlite_backend(path, is_read_only=is_read_only)
@@ -91,28 +131,39 @@ def _open_sqlite(path: Path, *, create: bool) -> Backend:
         raise StoreError(f"store: {path} is a SQLite file of another program; choose another")
     found = backend.read(_revision)
     _refuse_newer(backend.name, found)
-    if found != REVISIONS[-1]:
-        upgrade(backend)
-    return backend
+    return backend, found
 
 
 def _open_postgres(url: str, *, create: bool, retry_s: float) -> Backend:
-    backend = postgres_backend(url, retry_s=retry_s)
-    found = backend.read(_revision)
-    _refuse_newer(backend.name, found)
+    backend, found = _look_at_postgres(url, retry_s=retry_s)
     if found == REVISIONS[-1]:
         return backend
     if found is not None:
         raise StoreError(
             f"store: {backend.name} has schema {found}, but this tvmfuse needs {REVISIONS[-1]}: "
-            f"run 'tvmfuse db upgrade' when nobody else is using it"
+            "run 'tvmfuse db upgrade' when nobody else is using it"
         )
     taken = backend.read(_tables)
-    if not create or taken:
+    if taken or not create:
         what = f"tables of another program: {', '.join(sorted(taken))}" if taken else "no store"
         raise StoreError(f"store: {backend.name} holds {what}; give a database of its own")
     backend.write(_migrate)
     return backend
+
+
+def _look_at_postgres(url: str, *, retry_s: float = RETRY_S) -> tuple[Backend, str | None]:
+    backend = postgres_backend(url, retry_s=retry_s)
+    found = backend.read(_revision)
+    _refuse_newer(backend.name, found)
+    return backend, found
+
+
+def _upgrade(backend: Backend, found: str) -> Upgraded:
+    if found == REVISIONS[-1]:
+        return Upgraded(backend.name, found)
+    copy = None if backend.path is None else back_up(backend.path, _copy_name(backend.path, found))
+    backend.write(_migrate)
+    return Upgraded(backend.name, found, copy)
 
 
 def _make_sqlite(path: Path) -> None:
@@ -120,12 +171,12 @@ def _make_sqlite(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".tvmfuse-") as folder:
-            part = Path(folder) / "new.db"
+            part = Path(folder) / "ahead.db"
             try:
                 _fill_new(part, journal="WAL")
-            except (sqlite3.Error, StoreError):
-                part.unlink(missing_ok=True)
-                _fill_new(part, journal="DELETE")  # network file systems cannot share memory
+            except (sqlite3.Error, StoreError):  # network file systems cannot share memory
+                part = Path(folder) / "back.db"
+                _fill_new(part, journal="DELETE")
             _publish(part, path)
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"store: {path} cannot be made: {error}; choose another") from error
@@ -201,6 +252,6 @@ def _migrate(connection: sa.Connection) -> None:
     command.upgrade(config, REVISIONS[-1])
 
 
-def _copy_name(path: Path, revision: str | None) -> Path:
+def _copy_name(path: Path, revision: str) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return path.with_name(f"{path.name}.schema-{revision}-{stamp}")

@@ -21,8 +21,9 @@ from typing import Any, Literal, get_args
 from tvmfuse import __version__
 from tvmfuse.errors import StoreError
 
-Status = Literal["ok", "build_error", "run_error", "timeout", "wrong", "crash"]
+Status = Literal["ok", "measured", "build_error", "run_error", "timeout", "wrong", "crash"]
 STATUSES: tuple[str, ...] = get_args(Status)
+TIMED = ("ok", "measured")  # "measured": alone, and not yet found to help in a whole model
 
 _LONGEST_REASON = 2000
 
@@ -186,7 +187,7 @@ class Record:
     target : TargetKey
         What it was compiled for.
     status : str
-        "ok", or how it failed.
+        "ok", "measured" where only the kernel alone was timed, or how it failed.
     times_us : tuple of float
         Run times, in microseconds; empty where it failed.
     reason : str
@@ -236,9 +237,9 @@ class Record:
         # TVM's runner hands on NaN and negative times, which would rank before all others.
         if any(not math.isfinite(t) or t <= 0 for t in self.times_us):
             raise StoreError(f"store: run times must be above 0 and finite, not {self.times_us}")
-        if (self.status == "ok") != bool(self.times_us):
+        if (self.status in TIMED) != bool(self.times_us):
             raise StoreError(
-                f"store: a record has run times exactly where its status is ok, but got "
+                f"store: a record has run times exactly where it was measured, but got "
                 f"{len(self.times_us)} for {self.status}"
             )
         reason = self.reason.replace("\0", "")[:_LONGEST_REASON]  # PostgreSQL takes no NUL

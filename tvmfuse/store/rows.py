@@ -36,7 +36,10 @@ RECORDS: sa.Select[Any] = sa.select(
     _d.c.details.label("device_details"),
     _t.c.attrs.label("target_attrs"),
     _s.c.uid.label("session_uid"),
-).select_from(_r.join(_w).join(_d).join(_t).outerjoin(_s, _r.c.session_id == _s.c.id))
+).select_from(
+    # A damaged reference leaves a record without its workload, and does not hide it.
+    _r.outerjoin(_w).outerjoin(_d).outerjoin(_t).outerjoin(_s)
+)
 """All records with all that they refer to."""
 
 

@@ -218,8 +218,22 @@ class Store:
         found = self.backend.rows(statement)
         return [session for row in found if (session := rows.to_session(row)) is not None]
 
-    def count(self, *columns: str) -> list[tuple[Any, ...]]:
-        """Count records by some of "kind", "device_family", "device", "family", "status"."""
+    def count(self, *columns: str, wanted: Filter | None = None) -> list[tuple[Any, ...]]:
+        """Count records in groups.
+
+        Parameters
+        ----------
+        *columns : str
+            What makes a group: some of "workload", "summary", "kind", "device_family",
+            "device", "family" and "status".
+        wanted : Filter, optional
+            Which records.
+
+        Returns
+        -------
+        list of tuple
+            The columns, the number of records, and the least median time in microseconds.
+        """
         names = {
             "kind": schema.devices.c.kind,
             "device_family": schema.devices.c.family,
@@ -229,10 +243,11 @@ class Store:
             "workload": schema.workloads.c.key,
             "summary": schema.workloads.c.summary,
         }
-        wanted = [names[column] for column in columns]
+        group = [names[column] for column in columns]
         table = schema.records.join(schema.workloads).join(schema.devices)
-        counted = sa.select(*wanted, sa.func.count(), sa.func.min(schema.records.c.median_us))
-        statement = counted.select_from(table).group_by(*wanted).order_by(*wanted)
+        counted = sa.select(*group, sa.func.count(), sa.func.min(schema.records.c.median_us))
+        statement = counted.select_from(table).where(*(wanted or Filter()).clauses())
+        statement = statement.group_by(*group).order_by(*group)
         return [tuple(row) for row in self.backend.rows(statement)]
 
 

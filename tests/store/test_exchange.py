@@ -1,0 +1,193 @@
+"""Export, import, merge, packs, pruning and checking."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.store.conftest import CPU, CUDA, GPU, LLVM, OTHER_CPU, ok, workload
+from tvmfuse.errors import StoreError
+from tvmfuse.store import (
+    KernelRecords,
+    Query,
+    Record,
+    Session,
+    Store,
+    Versions,
+    exchange,
+    find,
+    maintenance,
+    open_store,
+    packs,
+)
+
+
+@pytest.fixture
+def filled(store: Store) -> Store:
+    with store.session(Session("tune", "host")) as session:
+        for number in range(2):
+            key = store.add_workload(workload(number))
+            store.commit(ok(key, 3.0 + number, session=session.uid), ok(key, 9.0, family="conv"))
+            store.commit(Record(key, CPU, LLVM, "timeout", reason="10 s", session=session.uid))
+    return store
+
+
+def exported(store: Store, path: Path) -> list[str]:
+    with path.open("w") as file:
+        exchange.write(exchange.items(store), file)
+    return path.read_text().splitlines(keepends=True)
+
+
+def test_an_export_taken_into_another_store_is_the_same_store(
+    filled: Store, tmp_path: Path
+) -> None:
+    exported(filled, path := tmp_path / "all.jsonl")
+    with open_store(tmp_path / "other.db") as other:
+        assert exchange.take(other, exchange.read(path)) == exchange.Taken(6)
+        assert exchange.take(other, exchange.read(path)) == exchange.Taken(0, 6)
+        assert list(other.records()) == list(filled.records())
+        assert other.workloads() == filled.workloads()
+        assert other.sessions() == filled.sessions()
+
+
+def test_two_stores_are_merged_without_repeats(filled: Store, tmp_path: Path) -> None:
+    with open_store(tmp_path / "other.db") as other:
+        key = other.add_workload(workload(1))
+        other.commit(ok(key, 1.0, device=OTHER_CPU))
+        assert exchange.merge(other, filled).n_new == 1
+        assert exchange.merge(filled, other) == exchange.Taken(6, 1)
+        assert len(list(other.records())) == len(list(filled.records())) == 7
+
+
+@pytest.mark.parametrize(
+    ("damage", "n_new", "said"),
+    [
+        (lambda line: line[: len(line) // 2] + "\n", 5, "is torn"),
+        (lambda line: "\n" + line, 6, "is blank"),
+        (lambda line: line.replace('"family":"conv"', '"family":"gemm"'), 5, "is damaged"),
+        (lambda line: line.rstrip("\n"), 6, "glued"),
+        (lambda line: line + '{"kind":"pickle"}\n', 6, "is damaged"),
+    ],
+)
+def test_a_damaged_line_is_left_out_by_number(
+    filled: Store, tmp_path: Path, damage: object, n_new: int, said: str
+) -> None:
+    lines = exported(filled, path := tmp_path / "all.jsonl")
+    at = next(n for n, line in enumerate(lines) if '"family":"conv"' in line)
+    path.write_text("".join([*lines[:at], damage(lines[at]), *lines[at + 1 :]]))
+    with open_store(tmp_path / "other.db") as other:
+        taken = exchange.take(other, exchange.read(path))
+    assert taken.n_new == n_new
+    (fault,) = taken.faults
+    assert fault.startswith("line ")
+    assert said in fault
+
+
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("hello\n")
+    with pytest.raises(StoreError, match="is no export of tvmfuse"):
+        list(exchange.read(path))
+
+
+def test_a_pack_is_the_same_whatever_the_order_of_the_store(filled: Store, tmp_path: Path) -> None:
+    options = {"kind": "llvm", "device_family": "x86-64-v3"}
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    assert packs.write_pack(filled, first, **options) == 4
+    with open_store(tmp_path / "other.db") as other:
+        given = list(exchange.items(filled))
+        others = [each for each in given if not isinstance(each, Record)]
+        records = [each for each in given if isinstance(each, Record)]
+        exchange.take(other, [*reversed(others), *reversed(records)])
+        packs.write_pack(other, second, **options)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_pack_holds_the_best_of_its_family_only(filled: Store, tmp_path: Path) -> None:
+    key = workload().key
+    filled.commit(ok(key, 1.0, device=GPU, target=CUDA), ok(key, 2.0), ok(key, 2.5))
+    path = tmp_path / "p.jsonl"
+    packs.write_pack(filled, path, kind="llvm", device_family="x86-64-v3", per_workload=1)
+    (pack,) = packs.load_packs(tmp_path)
+    assert [(r.family, r.median_us) for r in pack.by_workload[key]] == [("gemm", 2), ("conv", 9)]
+
+
+def test_the_store_comes_before_the_pack(filled: Store, tmp_path: Path) -> None:
+    packs.write_pack(filled, tmp_path / "p.jsonl", kind="llvm", device_family="x86-64-v3")
+    sources = [open_store(tmp_path / "mine.db"), *packs.load_packs(tmp_path)]
+    query = Query(workload().key, CPU, LLVM)
+    assert find(sources, query)[0].record.median_us == 3
+    sources[0].commit(ok(sources[0].add_workload(workload()), 5.0))
+    assert find(sources, query)[0].record.median_us == 5
+    sources[0].close()
+
+
+def test_decisions_of_another_version_or_tvm_are_not_used(store: Store) -> None:
+    key = store.add_workload(workload())
+    old_tvm = replace(Versions.installed(), tvm="0.26.0")
+    store.commit(
+        ok(key, 1.0, family_version=1, decisions={"rows": 1}),
+        ok(key, 2.0, family_version=2, decisions={"rows": 2}, versions=old_tvm),
+        ok(key, 3.0, family_version=2, decisions={"rows": 3}),
+    )
+    records = KernelRecords([store], CPU, LLVM, {"gemm": 2})
+    assert records.best("gemm", key) == {"rows": 3}
+    assert records.best("conv", key) is None
+    verified = replace(records, verify=lambda record: record.decisions["rows"] == 2)
+    assert verified.best("gemm", key) == {"rows": 2}
+
+
+def test_pruning_keeps_the_best_and_the_failures(filled: Store) -> None:
+    key = workload().key
+    filled.commit(*(ok(key, 10.0 + n) for n in range(5)), ok(key, 99.0, device=OTHER_CPU))
+    assert maintenance.prune(filled, keep=2) == 4
+    kept = sorted(r.median_us or 0 for r in filled.records() if r.workload == key)
+    assert kept == [0, 3, 9, 10, 99]
+    assert maintenance.prune(filled, keep=2, drop_failures=True) == 2
+
+
+def test_a_whole_store_is_healthy(filled: Store) -> None:
+    assert maintenance.check(filled) == maintenance.Health(6, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("records", "times_us = '[0.001]'"),
+        ("records", "median_us = 0.001"),
+        ("records", "decisions = '{\"rows\":99}'"),
+        ("records", "decisions = '{'"),
+        ("records", "workload_id = 3 - workload_id"),
+        ("records", "status = 'ok', times_us = '[]'"),
+        ("devices", "details = '{\"cores\":3}'"),
+        ("targets", 'attrs = \'{"kind":"llvm"}\''),
+        ("workloads", "key = 'a' || key"),
+    ],
+)
+def test_a_changed_value_is_never_taken_for_a_record(file: Path, table: str, change: str) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"UPDATE {table} SET {change}")
+    with open_store(file) as store:
+        assert store.best(Query(workload().key, CPU, LLVM)) is None
+        assert set(store.records()) == {None}
+        health = maintenance.check(store)
+    assert (health.n_damaged, health.is_healthy) == (60, False)
+
+
+def test_damage_of_the_best_leaves_the_next(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE records SET reason = 'x' WHERE median_us = 10")
+    with open_store(file) as store:
+        assert store.best(Query(workload().key, CPU, LLVM)).record.median_us == 11
+
+
+def test_a_changed_module_is_never_taken_for_a_workload(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE workloads SET module = x'00' WHERE id = 1")
+    with open_store(file) as store:
+        assert store.workload(workload().key) is None
+        assert len(store.workloads()) == 2
+        assert maintenance.check(store).faults == ("1 workloads are damaged",)

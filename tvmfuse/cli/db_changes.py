@@ -1,0 +1,195 @@
+"""The commands of ``tvmfuse db`` that write: to the store, or out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tvmfuse.cli import console
+from tvmfuse.cli.options import Database, TargetName
+from tvmfuse.errors import InputError
+
+if TYPE_CHECKING:
+    from tvmfuse.store import Store
+    from tvmfuse.store.exchange import Taken
+
+_FORMATS = ("jsonl", "tvm-json")
+
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="|".join(_FORMATS),
+        help="jsonl holds everything; tvm-json what TVM replays, of one target.",
+    ),
+]
+
+
+@contextmanager
+def opened(db: str | None, *, create: bool = False) -> Iterator[Store]:
+    """Open the store in use."""
+    from tvmfuse.store import open_store
+    from tvmfuse.store.location import locate
+
+    with open_store(locate(db).database, create=create) as store:
+        yield store
+
+
+def merge_store(
+    other: Annotated[str, typer.Argument(metavar="FILE|URL", help="A store to read from.")],
+    *,
+    db: Database = None,
+) -> None:
+    """Add all records of another store to this one; merging twice adds nothing."""
+    from tvmfuse.store import open_store
+    from tvmfuse.store.exchange import merge
+
+    with open_store(other, create=False) as source, opened(db, create=True) as store:
+        taken = merge(source, store)
+    _report(taken, other)
+
+
+def import_records(
+    path: Annotated[Path, typer.Argument(help="A .jsonl file, or a folder that TVM wrote.")],
+    *,
+    db: Database = None,
+    target: TargetName = "cpu",
+) -> None:
+    """Add the records of an export; a folder of TVM is taken as measured on --target."""
+    from tvmfuse.store.exchange import read, take
+
+    with opened(db, create=True) as store:
+        if not path.is_dir():
+            taken = take(store, read(path))
+        else:
+            from tvmfuse import targets
+            from tvmfuse.store.devices import device_of, target_key
+            from tvmfuse.store.tvm_json import import_folder
+
+            device = targets.resolve(target)
+            place = {"device": device_of(device), "target": target_key(device)}
+            with console.stages() as begin:
+                begin("replay the traces")
+                taken = import_folder(store, path, **place)  # type: ignore[arg-type]
+    _report(taken, str(path))
+
+
+def export_records(
+    path: Annotated[Path, typer.Argument(help="The file, or for tvm-json the folder, to write.")],
+    *,
+    db: Database = None,
+    as_format: Format = "jsonl",
+    target: TargetName = "cpu",
+) -> None:
+    """Write the records as text."""
+    if as_format not in _FORMATS:
+        raise InputError(f"db: --format is one of {', '.join(_FORMATS)}, but got {as_format!r}")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"db: {path} is there already; choose another name")
+    from tvmfuse.store.exchange import items, write
+
+    with opened(db) as store:
+        if as_format == "jsonl":
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                n_records = write(items(store), file)
+        else:
+            from tvmfuse import targets
+            from tvmfuse.store.devices import device_of, target_key
+            from tvmfuse.store.tvm_json import export_folder
+
+            device = targets.resolve(target)
+            place = {"device": device_of(device), "target": target_key(device)}
+            n_records = export_folder(store, path, **place)  # type: ignore[arg-type]
+    console.print_text(f"{path} holds {console.count(n_records, 'record')} of {store.name}.")
+
+
+def make_pack(
+    device_family: Annotated[
+        str, typer.Argument(metavar="FAMILY", help="x86-64-v3, sm_80, m1: 'db stats' lists them.")
+    ],
+    *,
+    db: Database = None,
+    kind: Annotated[str, typer.Option(metavar="KIND", help="llvm, cuda or metal.")] = "llvm",
+    keep: Annotated[int, typer.Option(min=1, help="Records of each workload.")] = 3,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")
+    ] = None,
+) -> None:
+    """Write the best records of a device family as a text file to share in a repository."""
+    from tvmfuse.store.location import locate
+    from tvmfuse.store.packs import SUFFIX, write_pack
+
+    path = output or (locate(db).packs or Path()) / f"{device_family}{SUFFIX}"
+    with opened(db) as store:
+        options = {"kind": kind, "device_family": device_family}
+        n_records = write_pack(store, path, per_workload=keep, **options)
+    console.print_text(f"{path} holds {console.count(n_records, 'record')} of {store.name}.")
+
+
+def prune_store(
+    *,
+    db: Database = None,
+    keep: Annotated[int, typer.Option(min=1, help="Best records of each workload that stay.")],
+    failures: Annotated[bool, typer.Option("--failures", help="Delete failures too.")] = False,
+) -> None:
+    """Delete all but the best records of each workload, device, target and family."""
+    from tvmfuse.store.maintenance import prune
+
+    with opened(db) as store:
+        n_deleted = prune(store, keep=keep, drop_failures=failures)
+    console.print_text(f"{store.name}: {console.count(n_deleted, 'record')} deleted.")
+
+
+def back_up_store(
+    to: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; must not be there.")],
+    *,
+    db: Database = None,
+) -> None:
+    """Copy the store while others may be writing to it."""
+    from tvmfuse.store.opening import back_up
+
+    with opened(db) as store:
+        if store.backend.path is None:
+            raise InputError(
+                f"db: {store.name} is a server; copy it by pg_dump, or by 'tvmfuse db export'"
+            )
+        back_up(store.backend.path, to)
+    console.print_text(f"{to} is a copy of {store.name}.")
+
+
+def upgrade_store(*, db: Database = None) -> None:
+    """Bring an older store up to date; a SQLite file is copied first."""
+    from tvmfuse.store.location import locate
+    from tvmfuse.store.opening import upgrade
+    from tvmfuse.store.schema import REVISIONS
+
+    done = upgrade(locate(db).database)
+    if done.before == REVISIONS[-1]:
+        console.print_text(f"{done.name} has schema {done.before}, the newest.")
+        return
+    copy = "" if done.copy is None else f"; {done.copy} is a copy of what it was"
+    console.print_text(f"{done.name}: schema {done.before} became {REVISIONS[-1]}{copy}.")
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "merge": merge_store,
+    "import": import_records,
+    "export": export_records,
+    "pack": make_pack,
+    "prune": prune_store,
+    "backup": back_up_store,
+    "upgrade": upgrade_store,
+}
+
+
+def _report(taken: Taken, origin: str) -> None:
+    console.print_text(
+        f"{origin}: {console.count(taken.n_new, 'new record')}, "
+        f"{taken.n_known} known, {len(taken.faults)} left out or mended"
+    )
+    for fault in taken.faults:
+        console.print_text(f"  {fault}")
