@@ -266,15 +266,30 @@ class TestNumbers:
 
         check(graph, (0, 1, 2), x=SQUARE, y=SQUARE)
 
-    def test_convolution_gated_by_itself(self):
+    @pytest.mark.parametrize(
+        ("after", "groups"),
+        [
+            (lambda op, y, z: (op.nn.relu(y), y), ["conv2d_0", "relu_1"]),
+            (lambda op, y, z: op.multiply(op.nn.relu(y), y), ["conv2d_relu_multiply_0"]),
+            (lambda op, y, z: op.nn.relu(op.add(y, z())), ["conv2d_1", "conv2d_add_relu_0"]),
+            (lambda op, y, z: op.nn.relu(op.add(y, y)), ["conv2d_add_relu_0"]),
+            (lambda op, y, z: op.nn.relu(op.add(y, op.sigmoid(y))), ["conv2d_sigmoid_add_relu_0"]),
+            (lambda op, y, z: op.nn.relu(op.add(op.abs(y), y)), ["conv2d_abs_add_relu_0"]),
+            (lambda op, y, z: op.add(y, op.sum(y)), ["add_2", "conv2d_0", "sum_1"]),
+        ],
+        ids=["returned", "gate", "two", "twice", "sigmoid", "swapped", "through-a-sum"],
+    )
+    def test_convolution_read_more_than_once(self, after, groups):
         def graph(op, x, weight):
-            y = op.nn.conv2d(x, weight)
-            return op.nn.relu(op.add(y, op.sigmoid(y)))
+            def other():
+                return op.nn.conv2d(x, weight, strides=(1, 1), padding=0, dilation=(1, 1))
+
+            return after(op, op.nn.conv2d(x, weight), other)
 
         mod, values = built(graph, x=IMAGE, weight=WEIGHT)
         result = partition(mod, greedy(mod))
         assert_same_numbers(mod, result, [values["x"]])
-        assert list(groups_of(result)) == ["conv2d_sigmoid_add_relu_0"]
+        assert sorted(groups_of(result)) == groups
 
     def test_grouped_convolution_with_a_residual(self):
         def graph(op, x, weight, residual):
