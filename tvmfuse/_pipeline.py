@@ -26,7 +26,7 @@ from tvmfuse.passes.parameters import lift_parameters
 from tvmfuse.passes.partition import partition
 from tvmfuse.passes.schedule import Schedules, machine_of, schedule
 from tvmfuse.patterns.registry import Registry, default
-from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan, Rejection
+from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan, Records, Rejection
 from tvmfuse.planner import choose
 from tvmfuse.targets import Target
 from tvmfuse.targets.export import compile_context
@@ -46,11 +46,14 @@ class Options:
         The patterns to look for.
     cost_model : CostModel, optional
         Predicts what fusing is worth; the roofline of the target where not given.
+    records : Records, optional
+        Tuned decisions for kernels; each kernel has its family's default ones without.
     """
 
     fuse: bool = True
     registry: Registry = field(default_factory=default)
     cost_model: CostModel | None = None
+    records: Records | None = None
 
 
 @dataclass(frozen=True)
@@ -131,9 +134,9 @@ def prepare(
     LoweringError
         A single operator cannot be lowered; a group that cannot falls back to its parts.
     """
-    stages = stages or _Stages(None)
+    options, stages = options or Options(), stages or _Stages(None)
     planned = plan(mod, target, options=options, stages=stages)
-    return _realize(planned, planned.plan, target, stages=stages)
+    return _realize(planned, planned.plan, target, records=options.records, stages=stages)
 
 
 def build(
@@ -166,12 +169,12 @@ def build(
     LoweringError
         A single operator cannot be lowered, or no code can be generated for it.
     """
-    stages = _Stages(progress)
+    options, stages = options or Options(), _Stages(progress)
     compile_context(target)  # a missing compiler is told now, not after all stages
     planned = plan(model.module, target, options=options, stages=stages)
     chosen = planned.plan
     while True:
-        prepared = _realize(planned, chosen, target, stages=stages)
+        prepared = _realize(planned, chosen, target, records=options.records, stages=stages)
         with stages.stage("build"):
             lifted = lift_parameters(prepared.module)
             try:
@@ -192,7 +195,14 @@ def build(
     )
 
 
-def _realize(planned: Planned, chosen: FusionPlan, target: Target, *, stages: _Stages) -> Prepared:
+def _realize(
+    planned: Planned,
+    chosen: FusionPlan,
+    target: Target,
+    *,
+    records: Records | None,
+    stages: _Stages,
+) -> Prepared:
     """Fuse what was chosen, lower and schedule it."""
     tvm_target, is_cpu = target.tvm(), target.rules == "cpu"
     with stages.stage("partition"):
@@ -205,7 +215,7 @@ def _realize(planned: Planned, chosen: FusionPlan, target: Target, *, stages: _S
         lowered = lower(mod, tvm_target, rules)
         mod = codegen.lower_views(lowered.module, tvm_target)
     with stages.stage("schedule"):
-        schedules = schedule(mod, target)
+        schedules = schedule(mod, target, records=records)
     rejections = (*chosen.rejections, *lowered.rejections)
     return Prepared(schedules.module, FusionPlan(chosen.groups, rejections), lowered, schedules)
 
@@ -272,14 +282,19 @@ def _current_target() -> Target:
 def _kernel_infos(prepared: Prepared) -> tuple[KernelInfo, ...]:
     origins = prepared.lowered.origins
     fallen = {i for r in prepared.plan.rejections if r.stage == "lower" for i in r.bindings}
+    tuned = prepared.schedules.tuned
     return tuple(
-        _kernel_info(name, kernel, origins.get(name, Origin("", (), ())), fallen)
+        _kernel_info(
+            name, kernel, origins.get(name, Origin("", (), ())), fallen, is_tuned=name in tuned
+        )
         for name, kernel in prepared.schedules.kernels.items()
     )
 
 
-def _kernel_info(name: str, kernel: Scheduled, origin: Origin, fallen: Set[int]) -> KernelInfo:
-    source: ScheduleSource = "family"
+def _kernel_info(
+    name: str, kernel: Scheduled, origin: Origin, fallen: Set[int], *, is_tuned: bool
+) -> KernelInfo:
+    source: ScheduleSource = "tuned" if is_tuned else "family"
     if any(fallen >= set(place) for place in origin.places if place):
         source = "fallback"
     elif kernel.family in ("generic", ""):

@@ -69,9 +69,7 @@ def schedule(mod: Any, target: Target, *, records: Records | None = None) -> Sch
     return Schedules(scheduled, kernels, frozenset(tuned), sources)
 
 
-def _by_family(
-    function: Any, machine: Machine, records: Records | None
-) -> tuple[Scheduled, bool]:
+def _by_family(function: Any, machine: Machine, records: Records | None) -> tuple[Scheduled, bool]:
     """Schedule a kernel by its record where there is one that fits, else by default."""
     if records is None or not blocks.is_made_of_blocks(function):
         return families.schedule(function, machine), False

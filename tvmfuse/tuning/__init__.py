@@ -1,0 +1,1 @@
+"""Search the decisions of kernel families: propose, build, measure, commit."""

@@ -1,0 +1,227 @@
+"""Tune a model: search its kernels, confirm the winners in the whole, keep everything."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tvmfuse import _pipeline
+from tvmfuse.calibrate.cache import threads as usable_threads
+from tvmfuse.errors import TuningError
+from tvmfuse.frontend import Model
+from tvmfuse.passes.schedule import machine_of
+from tvmfuse.targets import Target
+from tvmfuse.tuning.confirm import WholeModel, confirm
+from tvmfuse.tuning.history import History
+from tvmfuse.tuning.measure import Limits, Measurer, WorkerMeasurer
+from tvmfuse.tuning.task import Task, tasks_of
+from tvmfuse.tuning.tuner import Budget, Progress, Status, Tuner
+
+_CONFIRMING = 0.3  # share of the time that is kept for timing the whole model, at most
+_DUELS = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is tuned.
+
+    Parameters
+    ----------
+    budget : Budget
+        When to stop; its seconds hold for all of it.
+    seed : int
+        Chooses candidates and arguments.
+    resume : bool
+        Whether what was measured before is not measured again.
+    limits : Limits
+        How long single steps may take.
+    """
+
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+    resume: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """What became of one kernel; times in microseconds, of one run alone."""
+
+    name: str
+    family: str
+    uses: int
+    points: int
+    trials: int
+    failures: int
+    default_us: float
+    best_us: float
+    decisions: dict[str, Any]
+    is_kept: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of tuning a model.
+
+    Parameters
+    ----------
+    status : Status
+        How the search ended.
+    kernels : tuple of KernelReport
+        The most work first.
+    default_us, tuned_us : float, optional
+        Time of one inference without and with the records kept; None where no record was
+        worth trying.
+    seconds : float
+        All that it took.
+    """
+
+    status: Status
+    kernels: tuple[KernelReport, ...]
+    default_us: float | None
+    tuned_us: float | None
+    seconds: float
+
+
+Say = Callable[[str], None]
+
+
+def tune_model(
+    model: Model,
+    target: Target,
+    history: History,
+    *,
+    settings: Settings | None = None,
+    stage: Say = lambda _: None,
+    progress: Callable[[Status], None] = lambda _: None,
+) -> Report:
+    """Tune the kernels of a model on this machine.
+
+    Parameters
+    ----------
+    model : Model
+        What the frontend made.
+    target : Target
+        A CPU target that runs here.
+    history : History
+        Keeps the trials.
+    settings : Settings, optional
+        Budget, seed and limits.
+    stage, progress : callable
+        Are told what begins, and how the search goes on after each trial.
+
+    Raises
+    ------
+    TuningError
+        The target does not run here, or no worker can be started.
+    LoweringError
+        The model cannot be compiled.
+    """
+    if target.rules != "cpu" or not target.runs_here:
+        raise TuningError(
+            f"tune: the target must be a CPU that is this machine, but {target.spec} is not; "
+            "use --target cpu here, or tune on the device itself"
+        )
+    settings = settings or Settings()
+    start = time.monotonic()
+    machine, threads = machine_of(target), usable_threads()
+    with WorkerMeasurer(
+        target, machine, threads=threads, seed=settings.seed, limits=settings.limits
+    ) as measure:  # started first: it loads TVM while the model is prepared
+        stage("plan")
+        prepared = _pipeline.prepare(model.module, target)
+        tasks = tasks_of(prepared, machine, seed=settings.seed)
+        prepared_s = time.monotonic() - start
+        stage(f"search {len(tasks)} kernels")
+        tuner, winners = _search(
+            tasks, measure, history, settings, progress=progress, used_s=prepared_s
+        )
+    stage(f"confirm {len(winners)} kernels in the model")
+    with tempfile.TemporaryDirectory(prefix="tvmfuse-tune-") as folder:
+        whole = WholeModel(model, target, Path(folder), threads)
+        kept = confirm(winners, whole.ratio, is_over=_deadline(settings.budget, start))
+        _keep(tuner.kernels, kept, history)
+    return Report(
+        status=tuner.status(),
+        kernels=tuple(_reported(kernel, kept) for kernel in tuner.kernels),
+        default_us=whole.times_us.get(frozenset()),
+        tuned_us=whole.times_us.get(frozenset(k.task.workload.key for k in kept)),
+        seconds=time.monotonic() - start,
+    )
+
+
+def _search(
+    tasks: tuple[Task, ...],
+    measure: Measurer,
+    history: History,
+    settings: Settings,
+    *,
+    progress: Callable[[Status], None],
+    used_s: float,
+) -> tuple[Tuner, list[Progress]]:
+    """Search within what the budget leaves, and return the kernels that gained."""
+    tuner = Tuner(tasks, measure, history, seed=settings.seed, resume=settings.resume)
+    budget = settings.budget
+    if budget.seconds is not None:
+        # Confirming compiles the model at least twice, which takes as long as preparing did.
+        kept_s = min(_CONFIRMING * budget.seconds, 10.0 + 4.0 * used_s)
+        budget = replace(budget, seconds=max(0.0, budget.seconds - used_s - kept_s))
+    tuner.run(budget, progress)
+    return tuner, [k for k in tuner.kernels if k.has_gain and _wins_again(tuner, k)]
+
+
+def _wins_again(tuner: Tuner, kernel: Progress) -> bool:
+    """Whether the best candidate beats the default in alternation: many trials find lucky ones."""
+    if kernel.best is None or kernel.default is None:
+        return False
+    rivals = (kernel.default.decisions, kernel.best.decisions)
+    times = [
+        [
+            trial.median_us or float("inf")
+            for trial in map(lambda d: tuner.remeasure(kernel, d), rivals)
+        ]
+        for _ in range(_DUELS)
+    ]
+    default_us, best_us = (min(column) for column in zip(*times, strict=True))
+    return best_us < default_us
+
+
+def _keep(kernels: list[Progress], kept: list[Progress], history: History) -> None:
+    """Mark what is best: the records that helped, and defaults that a whole search did not beat."""
+    for kernel in kernels:
+        if kernel in kept and kernel.best is not None:
+            history.commit(kernel.task, kernel.best, is_best=True)
+        elif kernel.default is not None and kernel.default.times_us and _is_searched(kernel):
+            history.commit(kernel.task, kernel.default, is_best=True)
+
+
+_ENOUGH_TRIALS = 12
+
+
+def _is_searched(kernel: Progress) -> bool:
+    return not kernel.has_gain and (
+        kernel.search.is_exhausted or len(kernel.search.costs) >= _ENOUGH_TRIALS
+    )
+
+
+def _deadline(budget: Budget, start: float) -> Callable[[], bool]:
+    return lambda: budget.seconds is not None and time.monotonic() - start > budget.seconds
+
+
+def _reported(kernel: Progress, kept: list[Progress]) -> KernelReport:
+    return KernelReport(
+        name=kernel.task.name,
+        family=kernel.task.family,
+        uses=kernel.task.uses,
+        points=kernel.task.space.size,
+        trials=len(kernel.trials),
+        failures=sum(trial.median_us is None for trial in kernel.trials),
+        default_us=kernel.default_us,
+        best_us=kernel.best_us,
+        decisions=dict(kernel.best.decisions) if kernel.best else {},
+        is_kept=kernel in kept,
+    )

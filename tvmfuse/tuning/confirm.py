@@ -1,0 +1,142 @@
+"""Keep a kernel's record only where the whole model is faster with it.
+
+A kernel that is timed alone has the caches and the memory bus for itself: what wins there
+may lose in a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tvmfuse import _pipeline, bundle
+from tvmfuse._pipeline import Options
+from tvmfuse.frontend import Model
+from tvmfuse.runtime.benchmark import alternate
+from tvmfuse.runtime.samples import random_inputs
+from tvmfuse.runtime.side import python_side
+from tvmfuse.targets import Target
+from tvmfuse.tuning.space import Point
+from tvmfuse.tuning.tuner import Progress
+
+Ratio = Callable[[Sequence[Progress], Sequence[Progress]], float]
+
+_NEEDED_GAIN = 0.002  # less than this is chance
+_ROUNDS, _ROUND_US = 9, 100e3
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Decisions by workload: the ``Records`` of ``plan.py``, in memory."""
+
+    decisions: Mapping[str, Point]
+
+    @classmethod
+    def of(cls, kernels: Sequence[Progress]) -> Decided:
+        """Return the best decisions of some kernels."""
+        return cls({k.task.workload.key: k.best.decisions for k in kernels if k.best is not None})
+
+    def best(self, family: str, workload: str) -> Mapping[str, Any] | None:
+        """Return the decisions of a workload, or None."""
+        return self.decisions.get(workload)
+
+
+@dataclass
+class WholeModel:
+    """A model that is compiled with some records and without, and timed in alternation.
+
+    Parameters
+    ----------
+    model : Model
+        The model.
+    target : Target
+        What it is compiled for.
+    folder : Path
+        Where its bundles may lie.
+    threads : int
+        Threads that it may use.
+    times_us : Mapping
+        Time of one inference by the workloads whose records were used, as last measured.
+    """
+
+    model: Model
+    target: Target
+    folder: Path
+    threads: int
+    times_us: dict[frozenset[str], float] = field(default_factory=dict)
+    _bundles: dict[frozenset[str], Path] = field(default_factory=dict)
+
+    def ratio(self, old: Sequence[Progress], new: Sequence[Progress]) -> float:
+        """Return the time of one inference with the records of ``new`` over that with ``old``.
+
+        Raises
+        ------
+        TuningError
+            A side could not run.
+        """
+        inputs = self.folder / "inputs.npz"
+        if not inputs.exists():
+            np.savez(inputs, **random_inputs(self.model.signature.inputs))  # type: ignore[arg-type]
+        sides = [
+            replace(
+                python_side("tvmfuse", self._bundle(kernels), inputs, threads=self.threads),
+                name=name,
+            )
+            for name, kernels in (("old", old), ("new", new))
+        ]
+        measured = alternate(sides, rounds=_ROUNDS, round_us=_ROUND_US)
+        self.times_us[_names(old)] = measured.timings["old"].median_us
+        self.times_us[_names(new)] = measured.timings["new"].median_us
+        return median(measured.ratios("new", "old"))
+
+    def _bundle(self, kernels: Sequence[Progress]) -> Path:
+        names = _names(kernels)
+        if names not in self._bundles:
+            options = Options(records=Decided.of(kernels))
+            compiled = _pipeline.build(self.model, self.target, options=options)
+            path = self.folder / f"{len(self._bundles)}.tvmfuse"
+            self._bundles[names] = bundle.save(compiled, path).path
+        return self._bundles[names]
+
+
+def confirm(
+    winners: Sequence[Progress], ratio: Ratio, *, is_over: Callable[[], bool] = lambda: False
+) -> list[Progress]:
+    """Return the kernels whose records make the whole model faster.
+
+    All are tried at once; where that does not help, its halves are, down to one kernel.
+
+    Parameters
+    ----------
+    winners : sequence of Progress
+        Kernels whose best candidate beats the default alone.
+    ratio : callable
+        ``ratio(old, new)`` times the model with two sets of records: below 1 the new is faster.
+    is_over : callable
+        Whether time is up; what was not tried then is not kept.
+    """
+    kept: list[Progress] = []
+    groups = [sorted(winners, key=_gain_us, reverse=True)]
+    while groups and not is_over():
+        group = groups.pop()
+        if not group:
+            continue
+        if ratio(kept, [*kept, *group]) < 1.0 - _NEEDED_GAIN:
+            kept += group
+        elif len(group) > 1:
+            middle = len(group) // 2
+            groups += [group[middle:], group[:middle]]
+    return kept
+
+
+def _gain_us(kernel: Progress) -> float:
+    return kernel.task.uses * (kernel.default_us - kernel.best_us)
+
+
+def _names(kernels: Sequence[Progress]) -> frozenset[str]:
+    return frozenset(kernel.task.workload.key for kernel in kernels)

@@ -1,0 +1,152 @@
+"""Where trials are kept, and what earlier ones tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, Protocol
+
+from tvmfuse.store import Device, Filter, Record, Session, Store, TargetKey
+from tvmfuse.store.keys import is_same_module
+from tvmfuse.store.records import TIMED
+from tvmfuse.tuning.measure import Trial
+from tvmfuse.tuning.ranker import Sample
+from tvmfuse.tuning.task import Task
+
+VERSIONS: Mapping[str, int] = {
+    "conv": 1,
+    "window": 1,
+    "gemm": 1,
+    "reduction": 1,
+    "elementwise": 1,
+    "generic": 1,
+}
+"""Version of each family's decisions: raised when a record of the old ones no longer fits."""
+
+_MOST_SIMILAR = 2000  # records of other kernels that a search starts from
+_SIMILAR_WEIGHT = 0.2
+
+
+class History(Protocol):
+    """Keeps trials; each is safe once :meth:`commit` returns."""
+
+    def past(self, task: Task) -> list[Trial]:
+        """Return the trials of a kernel on this very device, oldest first."""
+        ...
+
+    def similar(self, task: Task) -> list[Sample]:
+        """Return what is known of other kernels of the family, for the ranker."""
+        ...
+
+    def commit(self, task: Task, trial: Trial, *, is_best: bool = False) -> None:
+        """Keep a trial; ``is_best`` where it was found to help in a whole model."""
+        ...
+
+
+@dataclass
+class StoreHistory:
+    """Trials in a tuning store.
+
+    Parameters
+    ----------
+    store : Store
+        The store.
+    device : Device
+        This device.
+    target : TargetKey
+        What kernels are compiled for.
+    session : Session
+        Provenance of new records; it has been added to the store.
+    """
+
+    store: Store
+    device: Device
+    target: TargetKey
+    session: Session
+    _keys: dict[str, str] = field(default_factory=dict)
+
+    def past(self, task: Task) -> list[Trial]:
+        """Return the trials of a kernel on this very device, oldest first."""
+        wanted = Filter(workload=self._key(task), family=task.family)
+        return [
+            Trial(record.decisions or {}, _plain(record), record.times_us, record.reason)
+            for record in self.store.records(wanted)
+            if record is not None and self._is_here(record) and self._is_current(record)
+        ]
+
+    def similar(self, task: Task) -> list[Sample]:
+        """Return the timed trials of other kernels of the family on this device family."""
+        wanted = Filter(family=task.family, device_family=self.device.family)
+        first: dict[str, float] = {}
+        found = []
+        for record in islice(self.store.records(wanted), _MOST_SIMILAR):
+            if record is None or record.status not in TIMED or record.workload == self._key(task):
+                continue
+            time_us = record.median_us or math.inf
+            reference = first.setdefault(record.workload, time_us)  # the default comes first
+            position = task.space.position(record.decisions or {})
+            found.append(Sample(position, math.log(time_us / reference), _SIMILAR_WEIGHT))
+        return found
+
+    def commit(self, task: Task, trial: Trial, *, is_best: bool = False) -> None:
+        """Keep a trial.
+
+        Raises
+        ------
+        StoreError
+            The store cannot be written to.
+        """
+        self.store.commit(
+            Record(
+                workload=self._key(task),
+                device=self.device,
+                target=self.target,
+                status="ok" if is_best else trial.status,
+                times_us=trial.times_us,
+                reason=trial.reason,
+                family=task.family,
+                family_version=VERSIONS.get(task.family, 0),
+                decisions=dict(trial.decisions),
+                session=self.session.uid,
+            )
+        )
+
+    def _key(self, task: Task) -> str:
+        key = task.workload.key
+        if key not in self._keys:
+            self._keys[key] = self.store.add_workload(task.workload, is_same_module)
+        return self._keys[key]
+
+    def _is_here(self, record: Record) -> bool:
+        return (record.device.fingerprint, record.target.key) == (
+            self.device.fingerprint,
+            self.target.key,
+        )
+
+    def _is_current(self, record: Record) -> bool:
+        return record.family_version == VERSIONS.get(record.family, 0)
+
+
+@dataclass
+class MemoryHistory:
+    """Trials in memory, for a search that nobody will ask for again."""
+
+    trials: list[tuple[Task, Trial, bool]] = field(default_factory=list)
+
+    def past(self, task: Task) -> list[Trial]:
+        """Return the trials of a kernel, oldest first."""
+        return [t for other, t, _ in self.trials if other.workload.key == task.workload.key]
+
+    def similar(self, task: Task) -> list[Sample]:
+        """Return nothing: all kernels of one search are measured alike."""
+        return []
+
+    def commit(self, task: Task, trial: Trial, *, is_best: bool = False) -> None:
+        """Keep a trial."""
+        self.trials.append((task, replace(trial), is_best))
+
+
+def _plain(record: Record) -> Any:
+    return "measured" if record.status in TIMED else record.status

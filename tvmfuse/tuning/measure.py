@@ -1,0 +1,206 @@
+"""Measure candidates of kernels, whatever becomes of the process that runs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import median
+from types import TracebackType
+from typing import Any, Protocol
+
+from tvmfuse.errors import TuningError
+from tvmfuse.kernels.tiling import Machine
+from tvmfuse.store.records import Status
+from tvmfuse.targets import Target
+from tvmfuse.tuning.process import WorkerLost, WorkerProcess
+from tvmfuse.tuning.space import Point
+from tvmfuse.tuning.task import Task
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of one candidate.
+
+    Parameters
+    ----------
+    decisions : Mapping
+        What was really decided; what was asked for where it got not so far.
+    status : str
+        As in a record; "measured" where it was right and timed.
+    times_us : tuple of float
+        Run times, in microseconds.
+    reason : str
+        Why it failed.
+    """
+
+    decisions: Point
+    status: Status
+    times_us: tuple[float, ...] = ()
+    reason: str = ""
+
+    @property
+    def median_us(self) -> float | None:
+        """Median run time; None where it failed."""
+        return median(self.times_us) if self.times_us else None
+
+
+class Measurer(Protocol):
+    """Builds, checks and times one candidate."""
+
+    def __call__(self, task: Task, decisions: Point, *, best_us: float | None) -> Trial:
+        """Return what came of it; ``best_us`` spares timing the hopeless at length."""
+        ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long things may take.
+
+    Parameters
+    ----------
+    start_s, load_s, trial_s : float
+        To start a worker, to compute what a kernel must give, and to try a candidate.
+    budget_us : float
+        About how long one candidate is timed, in microseconds.
+    cold : bool
+        Whether weights are flushed from the caches before each run, as they are in a model
+        larger than these.
+    """
+
+    start_s: float = 120.0
+    load_s: float = 60.0
+    trial_s: float = 15.0
+    budget_us: float = 60e3
+    cold: bool = True
+
+
+class WorkerMeasurer:
+    """Measures in a worker process, which is replaced when it is lost.
+
+    Parameters
+    ----------
+    target : Target
+        What candidates are compiled for; it must run here.
+    machine : Machine
+        What schedules may count on.
+    threads : int
+        Threads that a kernel may use.
+    seed : int
+        Chooses the arguments.
+    limits : Limits
+        How long things may take.
+    command : tuple of str, optional
+        Starts a worker.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        machine: Machine,
+        *,
+        threads: int,
+        seed: int = 0,
+        limits: Limits | None = None,
+        command: tuple[str, ...] | None = None,
+    ) -> None:
+        self._target, self._machine = target, machine
+        self._limits, self._seed = limits or Limits(), seed
+        self._how: dict[str, Any] = {"threads": threads}
+        if command is not None:
+            self._how["command"] = command
+        self._loaded: str | None = None
+        self._process: WorkerProcess | None = WorkerProcess(**self._how)
+        self._is_ready = False
+
+    def __enter__(self) -> WorkerMeasurer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def __call__(self, task: Task, decisions: Point, *, best_us: float | None) -> Trial:
+        """Measure one candidate.
+
+        Raises
+        ------
+        TuningError
+            No worker can be started.
+        """
+        request = {
+            "decisions": dict(decisions),
+            "best_us": best_us,
+            "budget_us": self._limits.budget_us,
+            "cold": self._limits.cold,
+        }
+        try:
+            process = self._started()
+            failure = self._load(process, task)
+            if failure is not None:
+                return Trial(decisions, failure["status"], reason=failure["reason"])
+            return _trial(process.ask({"try": request}, timeout_s=self._limits.trial_s), decisions)
+        except WorkerLost as lost:
+            self._process, self._loaded, self._is_ready = None, None, False
+            return Trial(decisions, _status(lost.status), reason=lost.reason)
+
+    def _started(self) -> WorkerProcess:
+        if self._process is None:
+            self._process = WorkerProcess(**self._how)
+        if not self._is_ready:
+            try:
+                self._process.ask(None, timeout_s=self._limits.start_s)
+            except WorkerLost as lost:
+                self._process = None
+                raise TuningError(f"tune: a worker cannot be started: {lost.reason}") from lost
+            self._is_ready = True
+        return self._process
+
+    def _load(self, process: WorkerProcess, task: Task) -> Mapping[str, Any] | None:
+        """Make a kernel the present one; return an answer that says why it cannot be."""
+        if self._loaded == task.workload.key:
+            return None
+        self._loaded = None
+        request = {
+            "module": task.workload.module,
+            "family": task.family,
+            "machine": asdict(self._machine),
+            "target": dict(self._target.attrs),
+            "seed": self._seed,
+        }
+        answer = process.ask({"load": request}, timeout_s=self._limits.load_s)
+        if answer["status"] != "ok":
+            return answer
+        self._loaded = task.workload.key
+        return None
+
+
+def _trial(answer: Mapping[str, Any], asked: Point) -> Trial:
+    decisions = answer.get("decisions", asked)
+    if answer["status"] != "ok":
+        return Trial(decisions, _status(answer["status"]), reason=str(answer.get("reason", "")))
+    times = tuple(float(time) for time in answer["times_us"])
+    if not times or any(not math.isfinite(time) or time <= 0 for time in times):
+        said = f"run times must be above 0 and finite, but the worker said {list(times)}"
+        return Trial(decisions, "run_error", reason=said)
+    return Trial(decisions, "measured", times)
+
+
+def _status(text: str) -> Status:
+    known: Mapping[str, Status] = {
+        "build_error": "build_error",
+        "timeout": "timeout",
+        "wrong": "wrong",
+        "crash": "crash",
+    }
+    return known.get(text, "run_error")

@@ -1,0 +1,124 @@
+"""What there is to tune in a model: its distinct kernels, and how often each one runs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tvmfuse._pipeline import Prepared
+from tvmfuse._tvm import relax, tirx, tvm_ffi
+from tvmfuse.kernels import blocks, families
+from tvmfuse.kernels.tiling import Machine
+from tvmfuse.store import Workload, keys
+from tvmfuse.tuning.space import Space, explore
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kernel to tune.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Its functions in the module; several where they differ in names alone.
+    family : str
+        Kernel family.
+    workload : Workload
+        The kernel before any schedule, with its key.
+    uses : int
+        How often one inference runs it.
+    steps : int
+        Innermost steps of one run: a first guess of its share of the time.
+    space : Space
+        Its decisions.
+    """
+
+    names: tuple[str, ...]
+    family: str
+    workload: Workload
+    uses: int
+    steps: int
+    space: Space
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.names[0]
+
+
+def tasks_of(prepared: Prepared, machine: Machine, *, seed: int = 0) -> tuple[Task, ...]:
+    """Return what can be tuned in a model, the most work first.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The scheduled module with its unscheduled kernels.
+    machine : Machine
+        What the schedules may count on.
+    seed : int
+        Chooses the walks that explore dynamic spaces.
+
+    Returns
+    -------
+    tuple of Task
+        Kernels that nothing is decided in, and those without a family, are left out.
+    """
+    uses = _calls(prepared.module)
+    found: dict[str, Task] = {}
+    for name, function in prepared.schedules.sources.items():
+        if prepared.schedules.kernels[name].note or not blocks.is_made_of_blocks(function):
+            continue
+        key = keys.workload_key(function)
+        if key in found:
+            found[key] = _together(found[key], name, uses[name])
+            continue
+        task = _task(name, function, uses[name], machine, seed=seed)
+        if task.space.size > 1:
+            found[key] = task
+    return tuple(sorted(found.values(), key=lambda task: -task.uses * task.steps))
+
+
+def _task(name: str, function: Any, uses: int, machine: Machine, *, seed: int) -> Task:
+    return Task(
+        names=(name,),
+        family=families.family_of(function),
+        workload=keys.workload(function),
+        uses=uses,
+        steps=max(_steps(function), default=1),
+        space=explore(
+            lambda recorder: families.schedule(function, machine, recorder.choose), seed=seed
+        ),
+    )
+
+
+def _together(task: Task, name: str, uses: int) -> Task:
+    return Task(
+        (*task.names, name), task.family, task.workload, task.uses + uses, task.steps, task.space
+    )
+
+
+def _calls(mod: Any) -> Counter[str]:
+    """Count how often one inference calls each kernel."""
+    counts: Counter[str] = Counter()
+    main = mod["main"]
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            call = getattr(binding, "value", None)
+            if isinstance(call, relax.Call) and getattr(call.op, "name", "") == "relax.call_tir":
+                counts[str(call.args[0].name_hint)] += 1
+    return counts
+
+
+def _steps(function: Any) -> Iterator[int]:
+    """Yield the iterations of each block of a kernel of static shape."""
+    loops: list[Any] = []
+    tvm_ffi.structural_walk(function.body, (tirx.For, loops.append))
+    for loop in loops:
+        extent, body = 1, loop
+        while isinstance(body, tirx.For):
+            extent *= int(body.extent) if isinstance(body.extent, int | tirx.IntImm) else 1
+            body = body.body
+        yield extent

@@ -1,0 +1,227 @@
+"""Spend trials where a whole model gains most."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tvmfuse.tuning.history import History
+from tvmfuse.tuning.measure import Measurer, Trial
+from tvmfuse.tuning.space import Point, key
+from tvmfuse.tuning.strategy import Search
+from tvmfuse.tuning.task import Task
+
+_BATCH = 6
+_FIRST_HOPE = 0.3  # share of its time that an unexplored kernel is thought to save
+_NOISE = 0.02  # a smaller gain than this is none
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop; whichever is reached first.
+
+    Parameters
+    ----------
+    trials : int, optional
+        Candidates to measure.
+    seconds : float, optional
+        Time to search.
+    within : float, optional
+        Stop when the model expects less than this share of the time to be saved still.
+    """
+
+    trials: int | None = None
+    seconds: float | None = None
+    within: float | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a search stands.
+
+    Parameters
+    ----------
+    trials, failures : int
+        Candidates measured, and those of them that failed.
+    seconds : float
+        Since the search began.
+    default_us, best_us : float
+        Time of all tuned kernels in one inference: by default, and by the best so far.
+    kernel : str
+        What was just measured.
+    first_s : float
+        When the first candidate had been measured.
+    """
+
+    trials: int
+    failures: int
+    seconds: float
+    default_us: float
+    best_us: float
+    kernel: str
+    first_s: float
+
+
+@dataclass
+class Progress:
+    """The search of one kernel.
+
+    Parameters
+    ----------
+    task : Task
+        The kernel.
+    search : Search
+        Its space.
+    trials : list of Trial
+        What was measured in this run.
+    default, best : Trial, optional
+        The zero-trial kernel, and the fastest.
+    hope : float
+        Share of its best time that the next batch may save.
+    """
+
+    task: Task
+    search: Search
+    trials: list[Trial] = field(default_factory=list)
+    default: Trial | None = None
+    best: Trial | None = None
+    hope: float = _FIRST_HOPE
+
+    @property
+    def expected_us(self) -> float:
+        """What the next batch may save in one inference, in microseconds."""
+        if self.default is None:
+            return float("inf")
+        return 0.0 if self.search.is_exhausted else self.task.uses * self.best_us * self.hope
+
+    @property
+    def best_us(self) -> float:
+        """Time of the fastest candidate; 0 where none was right."""
+        return (self.best.median_us or 0.0) if self.best else 0.0
+
+    @property
+    def default_us(self) -> float:
+        """Time of the zero-trial kernel; that of the fastest where it failed."""
+        return (self.default.median_us if self.default else None) or self.best_us
+
+    @property
+    def has_gain(self) -> bool:
+        """Whether the fastest candidate beats the zero-trial kernel beyond noise."""
+        return self.best_us < (1 - _NOISE) * self.default_us
+
+    def take(self, trial: Trial) -> None:
+        """Take note of a trial."""
+        self.default = self.default or trial
+        if trial.median_us and (self.best is None or trial.median_us < self.best_us):
+            self.best = trial
+
+
+class Tuner:
+    """Searches the kernels of one model.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        The kernels.
+    measure : Measurer
+        Tries one candidate.
+    history : History
+        Keeps each trial as soon as it is measured.
+    seed : int
+        Chooses what is drawn. The same seed and times give the same trials.
+    resume : bool
+        Whether what was measured before is not measured again.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        measure: Measurer,
+        history: History,
+        *,
+        seed: int = 0,
+        resume: bool = False,
+    ) -> None:
+        self._measure, self._history, self._resume = measure, history, resume
+        self.kernels = [self._begin(task, seed) for task in tasks]
+        self._trials = self._failures = 0
+        self._first_s = 0.0
+        self._start = time.monotonic()
+
+    def run(self, budget: Budget, report: Callable[[Status], None] = lambda _: None) -> None:
+        """Search until the budget is spent or nothing is left.
+
+        What was found stands in :attr:`kernels`, also after an interruption.
+        """
+        self._start = time.monotonic()
+        while not self._is_done(budget):
+            kernel = max(self.kernels, key=lambda each: each.expected_us)
+            for trial in self._batch(kernel, budget):
+                self._note(kernel, trial)
+                report(self.status(kernel))
+
+    def status(self, kernel: Progress | None = None) -> Status:
+        """Return where the search stands."""
+        return Status(
+            trials=self._trials,
+            failures=self._failures,
+            seconds=time.monotonic() - self._start,
+            default_us=sum(each.task.uses * each.default_us for each in self.kernels),
+            best_us=sum(each.task.uses * each.best_us for each in self.kernels),
+            kernel=kernel.task.name if kernel else "",
+            first_s=self._first_s,
+        )
+
+    def remeasure(self, kernel: Progress, decisions: Point) -> Trial:
+        """Measure one candidate once more, and keep the result."""
+        trial = self._measure(kernel.task, decisions, best_us=None)
+        self._history.commit(kernel.task, trial)
+        return trial
+
+    def _begin(self, task: Task, seed: int) -> Progress:
+        # By the kernel's key, so that a search does not depend on the rest of the model.
+        own_seed = zlib.crc32(f"{seed} {task.workload.key}".encode())
+        search = Search(task.space, seed=own_seed, prior=self._history.similar(task))
+        kernel = Progress(task, search)
+        if self._resume:
+            for trial in self._history.past(task):
+                search.observe(trial.decisions, trial.median_us)
+                if key(trial.decisions) == key(task.space.default) or kernel.default:
+                    kernel.take(trial)
+        return kernel
+
+    def _batch(self, kernel: Progress, budget: Budget) -> Iterator[Trial]:
+        before_us = kernel.best_us
+        for point in kernel.search.propose(_BATCH):
+            if self._is_spent(budget):
+                return
+            best_us = kernel.best_us or None
+            trial = self._measure(kernel.task, point, best_us=best_us)
+            self._history.commit(kernel.task, trial)
+            kernel.search.observe(trial.decisions, trial.median_us, asked=point)
+            kernel.take(trial)
+            yield trial
+        if before_us:
+            gained = 1.0 - kernel.best_us / before_us
+            kernel.hope = 0.5 * kernel.search.potential() + max(gained, 0.25 * kernel.hope)
+
+    def _note(self, kernel: Progress, trial: Trial) -> None:
+        kernel.trials.append(trial)
+        self._trials += 1
+        self._failures += trial.median_us is None
+        self._first_s = self._first_s or time.monotonic() - self._start
+
+    def _is_done(self, budget: Budget) -> bool:
+        if self._is_spent(budget) or all(each.expected_us <= 0 for each in self.kernels):
+            return True
+        if budget.within is None or any(each.default is None for each in self.kernels):
+            return False
+        total_us = sum(each.task.uses * each.best_us for each in self.kernels)
+        return sum(each.expected_us for each in self.kernels) < budget.within * total_us
+
+    def _is_spent(self, budget: Budget) -> bool:
+        if budget.trials is not None and self._trials >= budget.trials:
+            return True
+        return budget.seconds is not None and time.monotonic() - self._start >= budget.seconds

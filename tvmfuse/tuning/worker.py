@@ -1,0 +1,205 @@
+"""Builds, checks and times candidates, in a process of its own.
+
+Run as ``python -m tvmfuse.tuning.worker PARENT``. It reads one JSON object a line and
+answers each with one: ``{"load": {...}}`` makes a kernel the present one and computes what
+it must give; ``{"try": {...}}`` schedules it by some decisions, builds, compares and times
+it. The process may crash or hang with any candidate: its parent kills and replaces it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import IO, Any
+
+from tvmfuse._tvm import tvm
+from tvmfuse._tvm.failures import FAILURES
+from tvmfuse.errors import TvmFuseError
+from tvmfuse.kernels import families
+from tvmfuse.kernels.choices import Recorder, by_default
+from tvmfuse.kernels.tiling import Machine
+from tvmfuse.passes.codegen import one_line
+from tvmfuse.tuning.arrays import SCALES, Array, arguments, difference
+from tvmfuse.tuning.space import toward
+
+_BUILD_ERROR, _RUN_ERROR, _WRONG = "build_error", "run_error", "wrong"
+_FIRST_RUNS = 3
+_MIN_RUNS, _MAX_RUNS = 5, 60
+_HOPELESS = 2.0  # a candidate this many times slower than the best is not timed any further
+_FLUSH = "cache_flush_cpu_non_first_arg"  # weights are cold in a model, the input is warm
+_PR_SET_PDEATHSIG = 1
+
+Schedule = Callable[..., families.Scheduled]
+
+
+class Failed(Exception):  # noqa: N818 - an answer, not a fault of the worker
+    """A candidate cannot be used."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The present kernel and what it must compute.
+
+    Parameters
+    ----------
+    text : str
+        TVM's JSON of its module; read anew for each candidate, as scheduling may change it.
+    family : str
+        The family that its decisions belong to.
+    machine : Machine
+        What schedules may count on.
+    target : tvm.target.Target
+        What it is compiled for.
+    cases : tuple of (arguments, results)
+        Arguments, and all of them after the zero-trial kernel ran.
+    """
+
+    text: str
+    family: str
+    machine: Machine
+    target: Any
+    cases: tuple[tuple[list[Array], list[Array]], ...] = ()
+
+
+class Bench:
+    """Answers requests; ``schedule`` is :func:`families.schedule` but in tests of faults."""
+
+    def __init__(self, schedule: Schedule = families.schedule) -> None:
+        self._schedule = schedule
+        self._kernel: Kernel | None = None
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what one request asks."""
+        try:
+            if "load" in request:
+                self._kernel = self._loaded(**request["load"])
+                return {"status": "ok"}
+            return self._tried(**request["try"])
+        except Failed as failed:
+            return {"status": failed.status, "reason": failed.reason}
+
+    def _loaded(
+        self,
+        *,
+        module: str,
+        family: str,
+        machine: Mapping[str, int],
+        target: Mapping[str, Any],
+        seed: int,
+    ) -> Kernel:
+        kernel = Kernel(module, family, Machine(**machine), tvm.target.Target(dict(target)))
+        library = _build(kernel, by_default(), families.schedule)
+        types = [
+            (tuple(int(extent) for extent in param.ty.shape), str(param.ty.dtype))
+            for param in tvm.ir.load_json(module)["main"].params
+        ]
+        cases = []
+        for number, scale in enumerate(SCALES):
+            inputs = arguments(types, scale=scale, seed=seed + number)
+            cases.append((inputs, _run(library, inputs)))
+        return Kernel(module, family, kernel.machine, kernel.target, tuple(cases))
+
+    def _tried(
+        self, *, decisions: Mapping[str, Any], best_us: float | None, budget_us: float, cold: bool
+    ) -> dict[str, Any]:
+        if self._kernel is None:
+            raise Failed(_RUN_ERROR, "no kernel was loaded")
+        recorder = toward(decisions)
+        library = _build(self._kernel, recorder, self._schedule)
+        for inputs, expected in self._kernel.cases:
+            said = difference(_run(library, inputs), expected)
+            if said:
+                return {"status": _WRONG, "reason": said, "decisions": recorder.taken}
+        inputs = self._kernel.cases[0][0]
+        times = _times_us(library, inputs, best_us=best_us, budget_us=budget_us, cold=cold)
+        return {"status": "ok", "times_us": times, "decisions": recorder.taken}
+
+
+def serve(requests: IO[str], replies: IO[str], bench: Bench) -> None:
+    """Answer requests until there are no more."""
+    _reply(replies, {"status": "ready"})
+    for line in requests:
+        _reply(replies, bench.answer(json.loads(line)))
+
+
+def main(bench: Bench | None = None) -> None:
+    """Serve on standard input and output; what libraries print goes to standard error."""
+    _die_with_parent(int(sys.argv[1]))
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    serve(sys.stdin, replies, bench or Bench())
+
+
+def _build(kernel: Kernel, recorder: Recorder, schedule: Schedule) -> Any:
+    function = tvm.ir.load_json(kernel.text)["main"]
+    try:
+        found = schedule(function, kernel.machine, recorder.choose)
+    except (*FAILURES, TvmFuseError) as error:
+        raise Failed(_BUILD_ERROR, one_line(error)) from error
+    if found.family != kernel.family:
+        raise Failed(_BUILD_ERROR, found.note or f"it is of the family {found.family}")
+    module = tvm.IRModule({"main": found.function.with_attr("global_symbol", "main")})
+    try:
+        with kernel.target:
+            return tvm.compile(module, kernel.target).mod
+    except FAILURES as error:
+        raise Failed(_BUILD_ERROR, one_line(error)) from error
+
+
+def _run(library: Any, inputs: list[Array]) -> list[Array]:
+    """Run a kernel on copies of the inputs and return all arguments afterwards."""
+    tensors = [_tensor(array) for array in inputs]
+    try:
+        library["main"](*tensors)
+    except FAILURES as error:
+        raise Failed(_RUN_ERROR, one_line(error)) from error
+    return [tensor.numpy() for tensor in tensors]
+
+
+def _times_us(
+    library: Any, inputs: list[Array], *, best_us: float | None, budget_us: float, cold: bool
+) -> list[float]:
+    tensors = [_tensor(array) for array in inputs]
+
+    def times(count: int) -> list[float]:
+        evaluator = library.time_evaluator(
+            "main", tvm.cpu(), number=1, repeat=count, f_preproc=_FLUSH if cold else ""
+        )
+        return [1e6 * seconds for seconds in evaluator(*tensors).results]
+
+    first = times(_FIRST_RUNS)
+    once = max(min(first), 1e-3)
+    if best_us is not None and once > _HOPELESS * best_us:
+        return first
+    return times(max(_MIN_RUNS, min(_MAX_RUNS, int(budget_us / median(first)))))
+
+
+def _tensor(array: Array) -> Any:
+    return tvm.runtime.empty(array.shape, array.dtype.name, tvm.cpu()).copyfrom(array)
+
+
+def _reply(replies: IO[str], answer: Mapping[str, Any]) -> None:
+    replies.write(json.dumps(answer) + "\n")
+    replies.flush()
+
+
+def _die_with_parent(parent: int) -> None:
+    """Let Linux kill this process with its parent, even while it hangs or is stopped."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it is gone already
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
