@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test coverage lint format models bench coverage-table dist clean
+.PHONY: help run test faults coverage lint format models bench coverage-table dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ run: $(VENV)/.installed ## Fetch a real model, compile, explain, check against O
 
 test: $(VENV)/.installed ## Run the tests; ARGS="-k softmax" selects some, ARGS="-m slow" the long ones
 	$(BIN)/pytest $(IN_PARALLEL) $(ARGS)
+
+faults: $(VENV)/.installed ## Harm tuning stores in every known way, in full; print what became of them
+	PYTHONPATH=.:scripts $(BIN)/python -m faults.store $(ARGS)
 
 coverage: $(VENV)/.installed ## Run the tests and show the lines that none of them reached
 	$(BIN)/coverage erase

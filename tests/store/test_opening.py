@@ -202,6 +202,7 @@ def test_the_nearest_folder_is_used_unless_a_database_is_given(
     assert found.database == str(tmp_path / "project" / "tuning_logs" / "tvmfuse.db")
     assert found.packs == tmp_path / "project" / "tuning_logs" / "packs"
     assert locate("x.db", start=inner).database == "x.db"
+    assert locate("postgresql://me:secret@host:1/db").shown == "postgresql://me:***@host:1/db"
 
 
 def test_a_busy_store_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

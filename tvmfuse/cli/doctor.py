@@ -78,6 +78,7 @@ def _checks(begin: Callable[[str], None]) -> Iterator[Check]:
         yield _peaks()
     yield _threads()
     yield _cache()
+    yield _store()
     yield _cuda()
     for package, fix in _OPTIONAL.items():
         found = _version(package)
@@ -155,6 +156,14 @@ def _cache() -> Check:
     except OSError as error:
         fix = "calibration will not be kept; make the folder writable, or set XDG_CACHE_HOME"
         return Check("cache", "absent", f"{folder}: {error.strerror}", fix)
+
+
+def _store() -> Check:
+    from tvmfuse.store.location import VARIABLE, locate
+
+    place = locate(os.environ.get(VARIABLE))
+    # Only named: opening it may make it, or wait for a server.
+    return Check("tuning store", "ok", f"{place.shown}, chosen by {place.origin}")
 
 
 def _cuda() -> Check:

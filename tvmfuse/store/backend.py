@@ -81,7 +81,7 @@ class Backend:
             try:
                 with engine.begin() as connection:
                     return work(connection)
-            except sa.exc.DBAPIError as error:
+            except (sa.exc.DBAPIError, ConnectionError) as error:  # pg8000 lets a reset through
                 if self.path is not None or not _is_away(error) or time.monotonic() > deadline:
                     raise StoreError(f"store: {explain(self.name, error)}") from error
             engine.dispose()
@@ -144,9 +144,10 @@ def postgres_backend(url: str, *, retry_s: float = RETRY_S) -> Backend:
     return Backend(engine, parsed.render_as_string(), retry_s=retry_s)
 
 
-def explain(name: str, error: sa.exc.DBAPIError) -> str:
+def explain(name: str, error: sa.exc.DBAPIError | ConnectionError) -> str:
     """Return in one line what a database's error means and what to do."""
-    said = " ".join(str(error.orig).split())[:200]
+    cause = error if isinstance(error, ConnectionError) else error.orig
+    said = " ".join(str(cause).split())[:200]
     for words, meaning in _MEANINGS.items():
         if any(word in said.lower() for word in words):
             return f"{name} {meaning} ({said})"
@@ -167,8 +168,10 @@ _MEANINGS = {
 }
 
 
-def _is_away(error: sa.exc.DBAPIError) -> bool:
+def _is_away(error: sa.exc.DBAPIError | ConnectionError) -> bool:
     """Whether the server ended the connection, or takes none at the moment."""
+    if isinstance(error, ConnectionError):
+        return True
     said: Any = error.orig.args[0] if error.orig is not None and error.orig.args else ""
     code = said.get("C", "") if isinstance(said, dict) else ""
     refused = isinstance(error, sa.exc.InterfaceError) and "connection" in str(said).lower()

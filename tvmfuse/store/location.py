@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,11 @@ class Location:
     database: str
     origin: str
     packs: Path | None = None
+
+    @property
+    def shown(self) -> str:
+        """The database without a password."""
+        return re.sub(r"(//[^:/@]*:)[^@/]*@", r"\1***@", self.database)
 
 
 def locate(given: str | None = None, *, start: Path | None = None) -> Location:

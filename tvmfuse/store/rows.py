@@ -17,7 +17,7 @@ from tvmfuse.store import schema
 from tvmfuse.store.records import Device, Record, Session, TargetKey, Versions, Workload, to_text
 
 # What reading damaged text or numbers may raise.
-_DAMAGED = (AttributeError, KeyError, TypeError, ValueError, StoreError)
+DAMAGED = (AttributeError, KeyError, TypeError, ValueError, StoreError)
 
 _r, _w, _d, _t, _s = (
     schema.records,
@@ -103,11 +103,19 @@ def insert_record(connection: sa.Connection, record: Record) -> bool:
     if workload is None:
         raise StoreError(f"store: a record names workload {record.workload}, which was not added")
     values = {
-        "uid": record.uid,
+        **record_values(record),
         "workload_id": workload,
         "device_id": device_id(connection, record.device),
         "target_id": target_id(connection, record.target),
         "session_id": session_id(connection, record.session),
+    }
+    return insert_new(connection, schema.records, values)
+
+
+def record_values(record: Record) -> dict[str, Any]:
+    """Return the row of a record, but for the ids of what it refers to."""
+    return {
+        "uid": record.uid,
         "family": record.family,
         "family_version": record.family_version,
         "decisions": None if record.decisions is None else to_text(dict(record.decisions)),
@@ -125,7 +133,6 @@ def insert_record(connection: sa.Connection, record: Record) -> bool:
         "created_at": record.created_at,
         "checksum": record.checksum,
     }
-    return insert_new(connection, schema.records, values)
 
 
 def to_record(row: Any) -> Record | None:
@@ -149,7 +156,7 @@ def to_record(row: Any) -> Record | None:
             created_at=row.created_at,
         )
         is_whole = record.checksum == row.checksum and record.median_us == row.median_us
-    except _DAMAGED:
+    except DAMAGED:
         return None
     return record if is_whole else None
 
@@ -159,7 +166,7 @@ def to_device(row: Any) -> Device | None:
     try:
         device = _device(row, "")
         return device if device.fingerprint == row.fingerprint else None
-    except _DAMAGED:
+    except DAMAGED:
         return None
 
 
@@ -182,7 +189,7 @@ def to_workload(row: Any) -> Workload | None:
         if hashlib.sha256(text).hexdigest() != row.content_hash:
             return None
         return Workload(row.key, text.decode(), row.tvm_version, row.summary)
-    except (zlib.error, *_DAMAGED):
+    except (zlib.error, *DAMAGED):
         return None
 
 
@@ -213,7 +220,7 @@ def to_session(row: Any) -> Session | None:
             started_at=row.started_at,
             ended_at=row.ended_at,
         )
-    except _DAMAGED:
+    except DAMAGED:
         return None
 
 

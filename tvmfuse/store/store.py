@@ -166,7 +166,7 @@ class Store:
 
     def ranked(self, query: Query, *, any_of_family: bool, limit: int) -> Sequence[Record]:
         """Return the fastest whole records that were asked for, best first."""
-        statement = _ranked(query, any_of_family=any_of_family)
+        statement = ranked_statement(query, any_of_family=any_of_family)
         for n_rows in (limit, limit + _SPARE):
             page = statement.limit(n_rows)
             found = self.backend.rows(page)
@@ -262,7 +262,8 @@ def open_store(database: str | Path, *, create: bool = True, retry_s: float = RE
     return Store(open_backend(database, create=create, retry_s=retry_s))
 
 
-def _ranked(query: Query, *, any_of_family: bool) -> sa.Select[Any]:
+def ranked_statement(query: Query, *, any_of_family: bool) -> sa.Select[Any]:
+    """Return the query for the fastest records, best first."""
     # Ids by sub-queries, so that the index of the best records serves whatever is asked.
     records, devices, targets = schema.records.c, schema.devices.c, schema.targets.c
     workload = sa.select(schema.workloads.c.id).where(schema.workloads.c.key == query.workload)

@@ -1,0 +1,58 @@
+"""Harm tuning stores in every way that is known, and print what became of them.
+
+Run by ``make faults``; the tests run a short form of the same. Exits with 1 where anything
+was lost, wrong, or took too long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from faults import postgres, trials
+
+
+def outcomes(
+    folder: Path, *, n_commits: int, n_kills: int, n_flips: int
+) -> Iterator[trials.Outcome]:
+    """Yield what became of the stores."""
+    writers = {"n_processes": 8, "n_commits": n_commits}
+    yield trials.many_writers(str(folder / "shared.db"), **writers)
+    yield trials.killed_writers(folder, n_kills=n_kills)
+    yield from trials.damaged_files(folder, n_flips=n_flips)
+    yield trials.full_disk(folder)
+    programs = postgres.find_programs()
+    if programs is None:
+        print(postgres.MISSING, file=sys.stderr)
+        return
+    with postgres.running(programs) as server:
+        yield trials.many_writers(server.new_database(), **writers)
+        yield trials.server_away(server, n_commits=2000, n_stops=5)
+
+
+def main() -> int:
+    """Print one line for each fault."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commits", type=int, default=500, help="of each of 8 writers")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--flips", type=int, default=500)
+    given = parser.parse_args()
+    is_right = True
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = {"n_commits": given.commits, "n_kills": given.kills, "n_flips": given.flips}
+        for outcome in outcomes(Path(folder), **sizes):
+            figures = ", ".join(f"{name}: {value}" for name, value in outcome.figures.items())
+            print(
+                f"{'ok   ' if outcome.is_right else 'FAULT'} {outcome.fault}: {figures}", flush=True
+            )
+            is_right &= outcome.is_right
+    return 0 if is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from tests.store.conftest import CPU, LLVM, OTHER_CPU
+from tvmfuse.errors import StoreError
+from tvmfuse.plan import Candidate, Group, OpGraph, OpNode, RunTime, TensorInfo
+from tvmfuse.store import Session, Store, schema
+from tvmfuse.store.learning import (
+    CostModelFile,
+    FusionMeasurement,
+    add_cost_model,
+    add_measurements,
+    measurements_of,
+    newest_cost_model,
+)
+
+TENSOR = TensorInfo(("n", 4), "float32")
+GRAPH = OpGraph(
+    (TENSOR, TENSOR), (OpNode("relax.exp", "elementwise", (0,), (1,), 9, 3),), (0,), (1,)
+)
+GROUP = Group(Candidate("chain", "elementwise", "main", (3,), GRAPH), RunTime(1.5, 2.5))
+
+
+def test_measured_fusions_come_back_as_they_were(store: Store) -> None:
+    session = Session("tune", "host")
+    store.add_session(session)
+    given = [FusionMeasurement(GROUP, CPU, LLVM, session.uid), FusionMeasurement(GROUP, CPU, LLVM)]
+    add_measurements(store, given)
+    add_measurements(store, given)
+    assert measurements_of(store, CPU) == given
+    assert measurements_of(store, OTHER_CPU) == []
+
+
+def test_the_newest_whole_model_of_the_device_is_found(store: Store) -> None:
+    models = [CostModelFile("xgboost", 1, CPU, f'{{"tree": {n}}}', 10 * n) for n in range(3)]
+    for model in (*models, CostModelFile("xgboost", 1, OTHER_CPU, "{}", 99)):
+        add_cost_model(store, model)
+    wanted = {"features_version": 1, "device": CPU}
+    assert newest_cost_model(store, "xgboost", **wanted) == models[2]
+    assert newest_cost_model(store, "xgboost", features_version=2, device=CPU) is None
+    table = schema.cost_models
+    damage = sa.update(table).where(table.c.uid == models[2].uid).values(content=b'{"tree": 9}')
+    store.backend.write(lambda connection: connection.execute(damage))
+    assert newest_cost_model(store, "xgboost", **wanted) == models[1]
+
+
+def test_a_damaged_measurement_is_left_out(store: Store) -> None:
+    add_measurements(store, [FusionMeasurement(GROUP, CPU, LLVM)])
+    damage = sa.update(schema.fusion_measurements).values(candidate="{}")
+    store.backend.write(lambda connection: connection.execute(damage))
+    assert measurements_of(store, CPU) == []
+
+
+def test_a_pickle_is_no_cost_model() -> None:
+    with pytest.raises(StoreError, match="kept as JSON"):
+        CostModelFile("xgboost", 1, CPU, "\x80\x04", 1)
+
+
+def test_checksums_cover_the_session() -> None:
+    plain = FusionMeasurement(GROUP, CPU, LLVM)
+    assert replace(plain, session="a").checksum != plain.checksum
