@@ -36,6 +36,7 @@ def test_json_holds_the_same_keys_for_every_model(
         "groups",
         "saved_us",
         "kernels",
+        "untuned",
         "fallbacks",
         "seconds",
     ]

@@ -18,6 +18,7 @@ from tvmfuse.cli.db import group as db_commands
 from tvmfuse.cli.doctor import check_machine
 from tvmfuse.cli.explain import explain_model
 from tvmfuse.cli.run import run_bundle
+from tvmfuse.cli.tune import tune_model_file
 from tvmfuse.errors import TvmFuseError
 
 OK = 0
@@ -30,6 +31,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "explain": explain_model,
     "run": run_bundle,
     "bench": bench_bundle,
+    "tune": tune_model_file,
     "calibrate": calibrate_device,
     "doctor": check_machine,
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tvmfuse.cli import console
-from tvmfuse.cli.options import AsJson, ModelFile, Shapes, TargetName
+from tvmfuse.cli.options import AllowFamily, AsJson, Database, ModelFile, Shapes, TargetName
 
 if TYPE_CHECKING:
     from tvmfuse.bundle import Bundle
@@ -28,6 +28,11 @@ def compile_model(
     fusion: Annotated[
         bool, typer.Option("--fusion/--no-fusion", help="Whether to fuse operators.")
     ] = True,
+    db: Database = None,
+    allow_family: AllowFamily = False,
+    require_tuned: Annotated[
+        bool, typer.Option("--require-tuned", help="Fail where a kernel has no tuning record.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model into a bundle, which 'tvmfuse run' and tvmfuse.load take."""
@@ -36,17 +41,23 @@ def compile_model(
     from tvmfuse._tvm import cxx
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
+    from tvmfuse.tuning.records import kernel_records
 
     # What can be known to fail is known before the long work.
     shapes = dict(map(parse_shape, shape))
     bundles.check_destination(output)
     cxx.compiler()
     device = calibrated(targets.resolve(target))
-    options = _pipeline.Options(fuse=fusion)
-    with console.stages() as begin:
+    with (
+        kernel_records(db, device, allow_family=allow_family) as records,
+        console.stages() as begin,
+    ):
+        options = _pipeline.Options(fuse=fusion, records=records)
         begin("import")
         imported = import_model(model, shapes=shapes)
         compiled = _pipeline.build(imported, device, options=options, progress=begin)
+        if require_tuned:
+            _refuse_untuned(compiled)
         begin("write")
         bundle = bundles.save(compiled, output)
     if as_json:
@@ -64,6 +75,7 @@ def _to_json(compiled: Compiled, bundle: Bundle) -> dict[str, Any]:
         "groups": len(compiled.plan.groups),
         "saved_us": compiled.plan.saved_us,
         "kernels": dict(Counter(kernel.schedule for kernel in compiled.kernels)),
+        "untuned": _untuned(compiled),
         "fallbacks": _fallbacks(compiled),
         "seconds": dict(compiled.seconds),
     }
@@ -74,6 +86,7 @@ def _print(compiled: Compiled, bundle: Bundle) -> None:
     schedules = Counter(kernel.schedule for kernel in compiled.kernels)
     rows = [
         ("kernels", len(compiled.kernels), _listed(schedules)),
+        ("tuned", *_tuned(compiled)),
         ("fused groups", len(compiled.plan.groups), _listed(groups)),
         ("saved by fusing", console.duration(compiled.plan.saved_us), "of a run, predicted"),
         (
@@ -84,6 +97,9 @@ def _print(compiled: Compiled, bundle: Bundle) -> None:
         ("size", f"{bundle.n_bytes / 2**20:.1f} MiB", str(bundle.path)),
     ]
     console.print_table(f"{compiled.model_name} for {compiled.target.spec}", ("", ">", ""), rows)
+    for kernel in compiled.kernels:
+        if kernel.note and kernel.schedule == "family":
+            console.print_text(f"{kernel.name}: {kernel.note}")
     for fallback in _fallbacks(compiled):
         console.print_text("not fused after all: {pattern} ({ops}): {reason}".format(**fallback))
 
@@ -96,6 +112,35 @@ def _fallbacks(compiled: Compiled) -> list[dict[str, str]]:
         for match in compiled.plan.rejections
         if match.stage == "lower"
     ]
+
+
+def _refuse_untuned(compiled: Compiled) -> None:
+    untuned = _untuned(compiled)
+    if untuned:
+        typer.echo(
+            f"tvmfuse: compile: --require-tuned asks for a record of every kernel, but "
+            f"{len(untuned)} have none for this device: {', '.join(untuned)}; "
+            "run tvmfuse tune first",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+
+def _tuned(compiled: Compiled) -> tuple[str, str]:
+    """Say how many of the kernels that could be tuned are, and which have defaults."""
+    untuned = _untuned(compiled)
+    n_tuned = sum(kernel.schedule == "tuned" for kernel in compiled.kernels)
+    of = f"{n_tuned} of {n_tuned + len(untuned)}"
+    return of, f"{len(untuned)} from defaults: {_some(untuned)}" if untuned else ""
+
+
+def _untuned(compiled: Compiled) -> list[str]:
+    return [kernel.name for kernel in compiled.kernels if kernel.schedule == "family"]
+
+
+def _some(names: list[str], limit: int = 6) -> str:
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def _listed(counts: Mapping[Any, int]) -> str:

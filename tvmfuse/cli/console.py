@@ -6,11 +6,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -69,30 +70,42 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{plural}"
 
 
+class Stages:
+    """Shows the stage of the work that runs; made by :func:`stages`."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console, self._status = console, status
+        self._name, self._start = "", 0.0
+
+    def __call__(self, name: str) -> None:
+        """Begin a stage."""
+        self.close()
+        self._name, self._start = name, time.monotonic()
+        self._status.update(name)
+
+    def say(self, text: str) -> None:
+        """Say how the stage goes on; only a terminal shows it."""
+        self._status.update(f"{self._name}: {text}")
+
+    def close(self) -> None:
+        """End the stage."""
+        if self._name:
+            self._console.print(f"  {self._name}  [dim]{time.monotonic() - self._start:.1f} s[/]")
+        self._name = ""
+
+
 @contextmanager
-def stages() -> Iterator[Callable[[str], None]]:
+def stages() -> Iterator[Stages]:
     """Yield what is told the stage of the work that begins, and shows it.
 
     A terminal gets one line that changes; a log gets a line for each stage, with its
     time. What libraries print meanwhile goes to standard error as well.
     """
     console = Console(stderr=True, highlight=False)
-    began: list[tuple[str, float]] = []
-
-    def close() -> None:
-        if began:
-            name, start = began.pop()
-            console.print(f"  {name}  [dim]{time.monotonic() - start:.1f} s[/]")
-
     with _stdout_to_stderr(), console.status("") as status:
-
-        def begin(name: str) -> None:
-            close()
-            began.append((name, time.monotonic()))
-            status.update(name)
-
+        begin = Stages(console, status)
         yield begin
-        close()
+        begin.close()
 
 
 def _results() -> Console:

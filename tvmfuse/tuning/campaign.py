@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable
@@ -179,13 +180,8 @@ def _wins_again(tuner: Tuner, kernel: Progress) -> bool:
     if kernel.best is None or kernel.default is None:
         return False
     rivals = (kernel.default.decisions, kernel.best.decisions)
-    times = [
-        [
-            trial.median_us or float("inf")
-            for trial in map(lambda d: tuner.remeasure(kernel, d), rivals)
-        ]
-        for _ in range(_DUELS)
-    ]
+    rounds = [[tuner.remeasure(kernel, point) for point in rivals] for _ in range(_DUELS)]
+    times = [[trial.median_us or math.inf for trial in trials] for trials in rounds]
     default_us, best_us = (min(column) for column in zip(*times, strict=True))
     return best_us < default_us
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,10 +96,8 @@ class WorkerProcess:
     def close(self) -> None:
         """Kill it with all that it started, and remove what it left."""
         if self._process.returncode is None:
-            try:
+            with suppress(ProcessLookupError):  # it ended by itself
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it ended by itself
             self._process.wait()
         for file in (self._stdin, self._stdout, self._errors):
             file.close()

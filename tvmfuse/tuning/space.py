@@ -79,7 +79,7 @@ class Space:
 
     def neighbours(self, point: Point) -> list[Point]:
         """Return the points one step away along one axis."""
-        found = []
+        found: list[Point] = []
         for axis in self.axes:
             place = axis.options.index(nearest(axis.options, point.get(axis.name, axis.default)))
             for near in (place - 1, place + 1):
