@@ -37,7 +37,7 @@ def db(tmp_path: Path) -> Path:
 def test_ls_shows_each_workload_once(cli: Cli, db: Path) -> None:
     answer = cli("db", "ls", "--db", db, "--json")
     (row,) = answer.json["workloads"]
-    assert (row["ok"], row["failed"], row["best_us"]) == (2, 1, 1000)
+    assert (row["timed"], row["failed"], row["best_us"]) == (2, 1, 1000)
     shown = text(cli("db", "ls", "--db", db))
     for word in (KEY[:12], "C (float32[8,8])", "a [bold] CPU", "gemm", "1 ms"):
         assert word in shown
@@ -108,7 +108,7 @@ def test_a_pack_is_written_beside_the_store_and_counted(
 def test_prune_keeps_the_best(cli: Cli, db: Path) -> None:
     assert "1 record deleted" in text(cli("db", "prune", "--db", db, "--keep", 1))
     (row,) = cli("db", "ls", "--db", db, "--json").json["workloads"]
-    assert (row["ok"], row["failed"], row["best_us"]) == (1, 1, 1000)
+    assert (row["timed"], row["failed"], row["best_us"]) == (1, 1, 1000)
     assert cli("db", "prune", "--db", db).code == 2  # how many stay must be said
 
 

@@ -143,9 +143,10 @@ def test_decisions_of_another_version_or_tvm_are_not_used(store: Store) -> None:
 def test_pruning_keeps_the_best_and_the_failures(filled: Store) -> None:
     key = workload().key
     filled.commit(*(ok(key, 10.0 + n) for n in range(5)), ok(key, 99.0, device=OTHER_CPU))
+    filled.commit(replace(ok(key, 50.0), status="measured"))
     assert maintenance.prune(filled, keep=2) == 4
     kept = sorted(r.median_us or 0 for r in filled.records() if r.workload == key)
-    assert kept == [0, 3, 9, 10, 99]
+    assert kept == [0, 3, 9, 10, 50, 99]
     assert maintenance.prune(filled, keep=2, drop_failures=True) == 2
 
 

@@ -55,6 +55,7 @@ def list_workloads(
 ) -> None:
     """List the workloads, with their trials and their best time on each device."""
     from tvmfuse.store import Filter
+    from tvmfuse.store.records import TIMED
 
     wanted = Filter(kind=kind, device_family=device_family, family=family)
     columns = ("workload", "summary", "device", "family", "status")
@@ -62,8 +63,8 @@ def list_workloads(
         counted = store.count(*columns, wanted=wanted)
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for *key, status, number, best_us in counted:
-        row = found.setdefault(tuple(key), {"ok": 0, "failed": 0, "best_us": None})
-        row["ok" if status == "ok" else "failed"] += number
+        row = found.setdefault(tuple(key), {"timed": 0, "failed": 0, "best_us": None})
+        row["timed" if status in TIMED else "failed"] += number
         row["best_us"] = best_us if status == "ok" else row["best_us"]
     rows = [{**dict(zip(columns, key, strict=False)), **row} for key, row in found.items()]
     if as_json:
@@ -75,13 +76,13 @@ def list_workloads(
             row["summary"],
             row["device"],
             row["family"],
-            row["ok"],
+            row["timed"],
             row["failed"],
             _time(row["best_us"]),
         )
         for row in rows
     ]
-    headings = ("key", "workload", "device", "family", ">ok", ">failed", ">best")
+    headings = ("key", "workload", "device", "family", ">timed", ">failed", ">best")
     console.print_table(store.name, headings, cells)
     if not rows:
         console.print_text(f"{store.name} holds no such record.")

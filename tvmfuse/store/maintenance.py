@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from tvmfuse.errors import StoreError
 from tvmfuse.store import schema
+from tvmfuse.store.records import TIMED
 from tvmfuse.store.store import Store
 
 
@@ -54,7 +55,7 @@ def check(store: Store) -> Health:
 
 
 def prune(store: Store, *, keep: int, drop_failures: bool = False) -> int:
-    """Delete all but the best records of each workload, device, target and kernel family.
+    """Delete all but the fastest records of each workload, device, target, family and status.
 
     Parameters
     ----------
@@ -71,16 +72,18 @@ def prune(store: Store, *, keep: int, drop_failures: bool = False) -> int:
         How many records were deleted.
     """
     records = schema.records
-    group = [records.c[name] for name in ("workload_id", "device_id", "target_id", "family")]
+    group = [
+        records.c[name] for name in ("workload_id", "device_id", "target_id", "family", "status")
+    ]
     place = sa.func.row_number().over(
         partition_by=group, order_by=(records.c.median_us, records.c.id)
     )
-    ranked = sa.select(records.c.id, place.label("place")).where(records.c.status == "ok")
+    ranked = sa.select(records.c.id, place.label("place")).where(records.c.status.in_(TIMED))
     ranks = ranked.subquery()
     surplus = sa.select(ranks.c.id).where(ranks.c.place > keep)
     chosen: sa.ColumnElement[bool] = records.c.id.in_(surplus)
     if drop_failures:
-        chosen |= records.c.status != "ok"
+        chosen |= records.c.status.not_in(TIMED)
     return store.backend.write(
         lambda connection: connection.execute(sa.delete(records).where(chosen)).rowcount
     )
