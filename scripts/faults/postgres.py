@@ -54,6 +54,9 @@ class Server:
             self.port = int(free.getsockname()[1])
         if self.user:
             shutil.chown(folder, self.user)
+            if not programs.is_relative_to("/usr"):  # root's home is closed to that user
+                shutil.copytree(programs.parent, folder / "programs", symlinks=True)
+                self.programs = folder / "programs" / programs.name
         self._call("initdb", "-D", self.data, "-U", "tvmfuse", "-A", "trust", "--no-sync")
 
     @property
