@@ -55,8 +55,7 @@ class Server:
         if self.user:
             shutil.chown(folder, self.user)
             if not programs.is_relative_to("/usr"):  # root's home is closed to that user
-                shutil.copytree(programs.parent, folder / "programs", symlinks=True)
-                self.programs = folder / "programs" / programs.name
+                self.programs = _copied(programs, folder)
         self._call("initdb", "-D", self.data, "-U", "tvmfuse", "-A", "trust", "--no-sync")
 
     @property
@@ -116,6 +115,16 @@ def running(programs: Path) -> Iterator[Server]:
             yield server
         finally:
             server.stop("immediate")
+
+
+def _copied(programs: Path, folder: Path) -> Path:
+    """Copy the server of a wheel, with the libraries that lie beside the package."""
+    installation, package = programs.parent, programs.parents[1]
+    to = folder / package.name / installation.name
+    shutil.copytree(installation, to, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    shutil.copytree(libraries, folder / libraries.name)
+    return to / programs.name
 
 
 def _server_user() -> str | None:
