@@ -178,6 +178,24 @@ def test_a_changed_value_is_never_taken_for_a_record(file: Path, table: str, cha
     assert (health.n_damaged, health.is_healthy) == (60, False)
 
 
+def test_what_is_whole_of_a_damaged_file_is_saved(file: Path, tmp_path: Path) -> None:
+    content = bytearray(file.read_bytes())
+    pages = [slice(at, at + 4096) for at in range(0, len(content), 4096)]
+    # 13 begins a leaf of a table.
+    leaves = [page for page in pages if content[page][0] == 13 and b'{"rows":6}' in content[page]]
+    middle = leaves[len(leaves) // 2]
+    content[middle] = bytes(4096)
+    file.write_bytes(content)
+    with open_store(file) as store, (tmp_path / "saved.jsonl").open("w") as saved:
+        written = exchange.write(exchange.items(store), saved)
+        assert not maintenance.check(store).is_healthy
+    assert 30 < written.n_records < 60
+    assert "damaged" in written.faults[-1]
+    with open_store(tmp_path / "new.db") as store:
+        taken = exchange.take(store, exchange.read(tmp_path / "saved.jsonl"))
+        assert taken.n_new == written.n_records
+
+
 def test_damage_of_the_best_leaves_the_next(file: Path) -> None:
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE records SET reason = 'x' WHERE median_us = 10")

@@ -90,12 +90,12 @@ def export_records(
         raise InputError(f"db: --format is one of {', '.join(_FORMATS)}, but got {as_format!r}")
     if path.exists() and not path.is_dir():
         raise InputError(f"db: {path} is there already; choose another name")
-    from tvmfuse.store.exchange import items, write
+    from tvmfuse.store.exchange import Written, items, write
 
     with opened(db) as store:
         if as_format == "jsonl":
             with path.open("w", encoding="utf-8", newline="\n") as file:
-                n_records = write(items(store), file)
+                written = write(items(store), file)
         else:
             from tvmfuse import targets
             from tvmfuse.store.devices import device_of, target_key
@@ -103,8 +103,11 @@ def export_records(
 
             device = targets.resolve(target)
             place = {"device": device_of(device), "target": target_key(device)}
-            n_records = export_folder(store, path, **place)  # type: ignore[arg-type]
-    console.print_text(f"{path} holds {console.count(n_records, 'record')} of {store.name}.")
+            written = Written(export_folder(store, path, **place))  # type: ignore[arg-type]
+    number = console.count(written.n_records, "record")
+    console.print_text(f"{path} holds {number} of {store.name}.")
+    for fault in written.faults:
+        console.print_text(f"  {fault}")
 
 
 def make_pack(

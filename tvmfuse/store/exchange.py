@@ -20,6 +20,22 @@ Item = Workload | Session | Record
 
 
 @dataclass(frozen=True)
+class Written:
+    """What went out.
+
+    Parameters
+    ----------
+    n_records : int
+        Records that were written.
+    faults : tuple of str
+        One sentence for all that was left out.
+    """
+
+    n_records: int = 0
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Taken:
     """What became of what was brought in.
 
@@ -36,23 +52,30 @@ class Taken:
     faults: tuple[str, ...] = ()
 
 
-def items(store: Store, wanted: Filter | None = None) -> Iterator[Item]:
-    """Yield records, each after the workload and the session that it names."""
-    sessions = {session.uid: session for session in store.sessions()}
+def items(store: Store, wanted: Filter | None = None) -> Iterator[Item | str]:
+    """Yield records, each after the workload and the session that it names.
+
+    Of a damaged store all that is whole comes out, and a sentence for what is not.
+    """
+    sessions = _sessions(store)
     seen: set[str] = set()
-    for record in store.records(wanted):
-        if record is None:
-            continue
-        if record.workload not in seen:
-            seen.add(record.workload)
-            workload = store.workload(record.workload)
-            if workload is None:
+    n_damaged = 0
+    try:
+        for record in store.records(wanted):
+            if record is None:
+                n_damaged += 1
                 continue
-            yield workload
-        session = sessions.pop(record.session, None)
-        if session is not None:
-            yield session
-        yield record
+            if record.workload not in seen:
+                seen.add(record.workload)
+                yield _workload(store, record.workload)
+            session = sessions.pop(record.session, None)
+            if session is not None:
+                yield session
+            yield record
+    except StoreError as error:
+        yield str(error)
+    if n_damaged:
+        yield f"{n_damaged} records of {store.name} are damaged, and were left out"
 
 
 def take(store: Store, given: Iterable[Item | str]) -> Taken:
@@ -95,12 +118,17 @@ def merge(source: Store, into: Store) -> Taken:
     return take(into, items(source))
 
 
-def write(given: Iterable[Item], file: TextIO, header: Mapping[str, Any] | None = None) -> int:
-    """Write items as text; return how many records there were."""
+def write(
+    given: Iterable[Item | str], file: TextIO, header: Mapping[str, Any] | None = None
+) -> Written:
+    """Write items as text."""
     file.write(_line("tvmfuse", {"format": FORMAT, **(header or {})}))
+    faults: list[str] = []
     n_records = 0
     for item in given:
         match item:
+            case str():
+                faults.append(item)
             case Workload():
                 file.write(_line("workload", asdict(item)))
             case Session():
@@ -108,7 +136,7 @@ def write(given: Iterable[Item], file: TextIO, header: Mapping[str, Any] | None 
             case Record():
                 file.write(_line("record", item.to_json()))
                 n_records += 1
-    return n_records
+    return Written(n_records, tuple(faults))
 
 
 def read(path: Path) -> Iterator[Item | str]:
@@ -134,6 +162,21 @@ def read(path: Path) -> Iterator[Item | str]:
             yield f"line {line.number} was left out: it is damaged"
         else:
             yield _KINDS[kind](data)
+
+
+def _sessions(store: Store) -> dict[str, Session]:
+    try:
+        return {session.uid: session for session in store.sessions()}
+    except StoreError:  # records are worth more than their provenance
+        return {}
+
+
+def _workload(store: Store, key: str) -> Workload | str:
+    try:
+        found = store.workload(key)
+    except StoreError as error:
+        return str(error)
+    return f"workload {key} is damaged; its records were left out" if found is None else found
 
 
 def _session(data: Mapping[str, Any]) -> Session:

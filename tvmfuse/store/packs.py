@@ -104,9 +104,9 @@ def write_pack(
     part = path.with_name(f".{path.name}.part")
     with part.open("w", encoding="utf-8", newline="\n") as file:
         header = {"kind": kind, "device_family": device_family}
-        n_records = exchange.write(chosen, file, header)
+        written = exchange.write(chosen, file, header)
     part.replace(path)
-    return n_records
+    return written.n_records
 
 
 def _rank(record: Record) -> tuple[float, str]:

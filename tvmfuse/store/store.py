@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tvmfuse.errors import StoreError
 from tvmfuse.store import rows, schema
 from tvmfuse.store.backend import RETRY_S, Backend
 from tvmfuse.store.lookup import Found, Query, find, whole
@@ -18,6 +19,7 @@ from tvmfuse.store.opening import open_backend
 from tvmfuse.store.records import Device, Record, Session, Workload, now
 
 _PAGE = 1000
+_MOST_FAILED = 100  # records in a row that cannot be read; a page of a file holds fewer
 _SPARE = 16  # more rows than asked for, where some of these are damaged
 
 
@@ -181,16 +183,33 @@ class Store:
         return next(iter(find([self], query, allow_family=allow_family)), None)
 
     def records(self, wanted: Filter | None = None) -> Iterator[Record | None]:
-        """Yield records in the order of their commit; None stands for a damaged one."""
-        last = 0
+        """Yield records in the order of their commit; None stands for a damaged one.
+
+        Where a part of a file cannot be read, the records of that part are passed over.
+
+        Raises
+        ------
+        StoreError
+            Nothing can be read any more.
+        """
         statement = rows.RECORDS.where(*(wanted or Filter()).clauses())
         identity = schema.records.c.id
+        last, size, n_failed = 0, _PAGE, 0
         while True:
-            page = statement.where(identity > last).order_by(identity).limit(_PAGE)
-            found = self.backend.rows(page)
+            page = statement.where(identity > last).order_by(identity).limit(size)
+            try:
+                found = self.backend.rows(page)
+            except StoreError:
+                if size == 1:
+                    yield None
+                    last, n_failed = last + 1, n_failed + 1
+                if self.backend.path is None or n_failed == _MOST_FAILED:
+                    raise
+                size = 1
+                continue
             if not found:
                 return
-            last = found[-1].id
+            last, size, n_failed = found[-1].id, min(2 * size, _PAGE), 0
             yield from map(rows.to_record, found)
 
     def devices(self) -> list[Device]:
