@@ -95,3 +95,28 @@ def test_empty_and_symbolic_tensors_are_counted():
     tensors = (TensorInfo((0, 3), "float32"), TensorInfo(("n", 0), "float32"))
     graph = OpGraph(tensors, (OpNode("relax.exp", "elementwise", (0,), (1,), 0, 0),), (0,), (1,))
     assert kernel.apart(graph)[0].total_bytes == 0
+
+
+def test_attention_repeats_nothing_between_its_products() -> None:
+    rows, keys, depth = 128, 128, 64
+    tensors = tuple(
+        TensorInfo(shape, "float32")
+        for shape in (
+            (12, rows, depth),
+            (12, depth, keys),
+            (12, keys, depth),
+            (12, rows, keys),
+            (12, rows, keys),
+            (12, rows, depth),
+        )
+    )
+    flops = 2 * 12 * rows * keys * depth
+    ops = (
+        OpNode("relax.matmul", "matmul", (0, 1), (3,), flops, 0),
+        OpNode("relax.exp", "elementwise", (3,), (4,), 10 * 12 * rows * keys, 1),
+        OpNode("relax.matmul", "matmul", (4, 2), (5,), flops, 2),
+    )
+    graph = OpGraph(tensors, ops, inputs=(0, 1, 2), outputs=(5,))
+    (inlined,), (kept,) = kernel.together(graph), kernel.together(graph, family="attention")
+    assert kept.flops["elementwise"] == 10 * 12 * rows * keys
+    assert inlined.flops["elementwise"] > kept.flops["elementwise"]

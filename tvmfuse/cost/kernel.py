@@ -12,6 +12,9 @@ from tvmfuse.plan import OpGraph, OpKind, OpNode
 # kept in a tile.
 _INLINED: frozenset[OpKind] = frozenset({"elementwise", "broadcast", "injective", "view"})
 
+# Families that compute every value once, because they keep it in a tile.
+_KEEPS_TILES = frozenset({"attention"})
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -50,16 +53,24 @@ class Kernel:
         return sum(self.flops.values())
 
 
-def together(graph: OpGraph) -> tuple[Kernel, ...]:
+def together(graph: OpGraph, *, family: str = "") -> tuple[Kernel, ...]:
     """Return all operators as one kernel; none where there are only views.
 
     Values between the operators cost no traffic. An inlined one is computed as
     often as it is read (the "utilization" of XLA's GPU performance model): the
     reader of a stretched operand repeats it, an overlapping pooling window, too.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The operators.
+    family : str
+        Kernel family; one that keeps what lies between in a tile repeats nothing.
     """
     if all(op.kind == "view" for op in graph.ops):
         return ()
-    return (_kernel(graph, graph.ops, graph.outputs, _repeats(graph)),)
+    repeats = (1.0,) * len(graph.ops) if family in _KEEPS_TILES else _repeats(graph)
+    return (_kernel(graph, graph.ops, graph.outputs, repeats),)
 
 
 def apart(graph: OpGraph) -> tuple[Kernel, ...]:

@@ -53,7 +53,9 @@ class Roofline:
     def predict(self, candidate: Candidate) -> RunTime:
         """Return the run time of a candidate as one kernel and as many, in µs."""
         return RunTime(
-            fused_us=sum(map(self.kernel_us, kernel.together(candidate.graph))),
+            fused_us=sum(
+                map(self.kernel_us, kernel.together(candidate.graph, family=candidate.family))
+            ),
             unfused_us=sum(map(self.kernel_us, kernel.apart(candidate.graph))),
         )
 

@@ -14,8 +14,13 @@ erf       under 5e-7          NaN, +-1 from 3.9 on
 sigmoid   under 3e-7          NaN, 0 and 1 at the ends
 ========= =================== ==========================================
 
-Every function takes and returns one TIR expression, and binds its argument once,
+Every function takes and returns one TIR expression, and names what it needs twice,
 so that an inlined producer is not computed several times.
+
+LLVM's code for ``tirx.Max(constant, x)`` is one instruction that gives the second
+operand where either is NaN, so with the constant first it keeps NaN. A ``Select``
+would do the same, but TVM's analyser visits both its branches again for every name
+bound around it: the third ``exp`` around another took half a minute to compile.
 """
 
 from __future__ import annotations
@@ -67,7 +72,7 @@ def exp(x: Expr) -> Expr:
         n = tirx.floor(clipped * _f(math.log2(math.e)) + _f(0.5))
         return bind(n, lambda n: scaled(clipped, n))
 
-    return bind(x, lambda x: bind(clip(x, _EXP_LOW, _EXP_HIGH), reduced))
+    return bind(clip(x, _EXP_LOW, _EXP_HIGH), reduced)
 
 
 def tanh(x: Expr) -> Expr:
@@ -87,17 +92,12 @@ def sigmoid(x: Expr) -> Expr:
 
 def clip(x: Expr, low: float, high: float) -> Expr:
     """Limit ``x`` to [low, high]; NaN stays NaN."""
-    return bind(
-        x,
-        lambda x: tirx.Select(
-            x < _as(x, low), _as(x, low), tirx.Select(x > _as(x, high), _as(x, high), x)
-        ),
-    )
+    return tirx.Min(_as(x, high), tirx.Max(_as(x, low), _expr(x)))
 
 
 def relu(x: Expr) -> Expr:
     """Return ``x`` where it is positive or NaN, else 0."""
-    return bind(x, lambda x: tirx.Select(x < _as(x, 0), _as(x, 0), x))
+    return tirx.Max(_as(x, 0), _expr(x))
 
 
 def maximum(a: Expr, b: Expr) -> Expr:
@@ -112,7 +112,7 @@ def minimum(a: Expr, b: Expr) -> Expr:
 
 def bind(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
     """Name ``value`` once and use it in ``body``."""
-    value = value.asobject() if hasattr(value, "asobject") else value  # a slice of a TE tensor
+    value = _expr(value)
     if isinstance(value, tirx.Var | tirx.IntImm | tirx.FloatImm):
         return body(value)
     var = tirx.Var("v", value.ty)
@@ -138,6 +138,10 @@ def _polynomial(coefficients: Sequence[float], x: Expr) -> Expr:
 
 def _power_of_two(n: Expr) -> Expr:
     return tirx.reinterpret("float32", (n + 127) << 23)
+
+
+def _expr(x: Expr) -> Expr:
+    return x.asobject() if hasattr(x, "asobject") else x  # a slice of a TE tensor
 
 
 def _llvm(name: str, *args: Expr) -> Expr:

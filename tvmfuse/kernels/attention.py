@@ -20,7 +20,7 @@ from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.reduction import Rows, maximum, reduce
-from tvmfuse.kernels.tiling import Machine, ceil_div, divisors, gemm_tile, round_up
+from tvmfuse.kernels.tiling import Machine, ceil_div, divisors, gemm_tile, product, round_up
 
 Tensor = Any  # te.Tensor
 Expr = Any  # tirx.PrimExpr
@@ -60,7 +60,9 @@ class Attention:
     zero_masked_rows: bool = False
 
 
-def emit(a: Attention, machine: Machine, *, order: tuple[int, ...] = (0, 1, 2, 3)) -> Tensor:
+def emit(
+    a: Attention, machine: Machine, *, order: tuple[int, ...] = (0, 1, 2, 3), rank: int = 4
+) -> Tensor:
     """Emit attention in float32.
 
     Parameters
@@ -71,6 +73,8 @@ def emit(a: Attention, machine: Machine, *, order: tuple[int, ...] = (0, 1, 2, 3
         The device.
     order : tuple of int
         Axes of the result: which of batch, head, row, column comes where.
+    rank : int
+        Rank of the result; one of rank 3 has no batch, whose extent is 1.
 
     Returns
     -------
@@ -102,10 +106,12 @@ def emit(a: Attention, machine: Machine, *, order: tuple[int, ...] = (0, 1, 2, 3
     shape = (a.batch, a.heads, a.queries, a.width)
 
     def result(*index: Any) -> Expr:
-        b, h, i, e = (index[order.index(axis)] for axis in range(4))
+        full = (0,) * (len(order) - rank) + index
+        b, h, i, e = (full[order.index(axis)] for axis in range(4))
         return context[b, h, i, e] * total[b, h, i, 0]
 
-    return te.compute(tuple(shape[axis] for axis in order), result, name="attention")
+    stored = tuple(shape[axis] for axis in order)[len(order) - rank :]
+    return te.compute(stored, result, name="attention")
 
 
 def _scores(a: Attention, padded_queries: int, padded_keys: int, sizes: list[int]) -> Tensor:
@@ -120,8 +126,7 @@ def _scores(a: Attention, padded_queries: int, padded_keys: int, sizes: list[int
     products = te.compute(
         (a.batch, a.heads, padded_queries, padded_keys),
         lambda b, h, i, j: te.sum(
-            a.query(b, h, te.min(i, a.queries - 1), d)
-            * panels[b, h, j // columns, d, j % columns],
+            a.query(b, h, te.min(i, a.queries - 1), d) * panels[b, h, j // columns, d, j % columns],
             axis=d,
         ),
         name="products",
@@ -183,19 +188,17 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         raise LoweringError("attention needs two products")
     tile, rows, key_columns, columns = blocks.tile(sch, context)
     out = blocks.sole_output(sch)
-    b, h, i, e = blocks.loops_as_read(sch, out, context)
-    per_head = blocks.extent(sch, b) * blocks.extent(sch, h)
+    *heads, i, e = blocks.loops_as_read(sch, out, context)
+    n_heads = product(blocks.extents(sch, heads))
     i_task, i_in = blocks.split(sch, i, [None, tile])
-    sch.reorder(b, h, i_task, i_in, e)
+    sch.reorder(*heads, i_task, i_in, e)
     below = _tile_product(sch, out, i_in, e, rows=rows, columns=columns, machine=machine)
     sch.compute_at(context, below, preserve_unit_loops=True)
-    is_whole = per_head % machine.cores == 0 or per_head >= 4 * machine.cores
+    is_whole = n_heads % machine.cores == 0 or n_heads >= 4 * machine.cores
     if choose("whole_heads", (True, False), default=is_whole):
-        pack_at = sch.fuse(b, h)
-        sch.parallel(pack_at)
+        pack_at = blocks.parallel(sch, heads, products)
     else:
-        pack_at = i_task = sch.fuse(b, h, i_task)
-        sch.parallel(pack_at)
+        pack_at = i_task = blocks.parallel(sch, [*heads, i_task], products)
     scores = blocks.find(sch, "scores")
     steps = [s for s in blocks.children(sch) if _is_row_step(sch, s, out)]
     for step in [*reversed(steps), scores]:

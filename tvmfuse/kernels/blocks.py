@@ -133,7 +133,8 @@ def sole_output(sch: Schedule) -> Block:
 def loops_as_read(sch: Schedule, block: Block, source: Block) -> list[Loop]:
     """Return the loops of ``block`` in the order of the axes of ``source`` that it reads.
 
-    So a result that is stored transposed is still computed in tiles of the product.
+    So a result that is stored transposed is still computed in tiles of the product. An
+    axis that is read at one place only has no loop, and is left out.
 
     Raises
     ------
@@ -151,7 +152,8 @@ def loops_as_read(sch: Schedule, block: Block, source: Block) -> list[Loop]:
     for region in statement.reads:
         if region.source.same_as(written.source):
             found = [by_axis.get(part.min) for part in region.region]
-            if None not in found and len(found) == len(loops):
+            found = [loop for loop in found if loop is not None]
+            if len(found) == len(loops):
                 return found
     raise LoweringError("the epilogue does not read the product element by element")
 

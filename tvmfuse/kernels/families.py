@@ -8,13 +8,14 @@ from typing import Any
 
 from tvmfuse._tvm import s_tir, tirx, tvm
 from tvmfuse.errors import LoweringError
-from tvmfuse.kernels import blocks, conv, elementwise, gemm, generic, reduction, window
+from tvmfuse.kernels import attention, blocks, conv, elementwise, gemm, generic, reduction, window
 from tvmfuse.kernels.blocks import FAMILY, Choose, Schedule, default_choice
 from tvmfuse.kernels.tiling import Machine
 
 Apply = Callable[[Schedule, Machine, Choose], None]
 
 FAMILIES: Mapping[str, Apply] = {
+    "attention": attention.schedule,
     "conv": conv.schedule,
     "window": window.schedule,
     "gemm": gemm.schedule,

@@ -142,11 +142,12 @@ def _clip(builder: Builder, call: Call) -> Any:
 
 
 def _leaky_relu(builder: Builder, call: Call) -> Any:
-    slope = tirx.const(float(call.attrs.alpha), "float32")
-    zero = tirx.const(0, "float32")
+    alpha = float(call.attrs.alpha)
+    slope, zero = tirx.const(alpha, "float32"), tirx.const(0, "float32")
 
     def value(x: Any) -> Any:
-        return tirx.Select(x < zero, x * slope, x)
+        is_below = 0 <= alpha <= 1  # then the larger of the two is the right one
+        return tirx.Max(x * slope, x) if is_below else tirx.Select(x < zero, x * slope, x)
 
     return _unary(value)(builder, call)
 

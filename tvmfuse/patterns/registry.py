@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tvmfuse.errors import PatternError
 from tvmfuse.patterns.add_layer_norm import AddLayerNorm
+from tvmfuse.patterns.attention import FusedAttention
 from tvmfuse.patterns.base import Generator
 from tvmfuse.patterns.conv_bn_act import ConvBnAct
 from tvmfuse.patterns.elementwise import Elementwise
@@ -39,5 +40,5 @@ class Registry:
 
 def default() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
-    named = (ConvBnAct(), MatmulBiasAct(), AddLayerNorm(), Softmax(), TransposedMatmul())
-    return Registry((*named, Epilogue(), Elementwise()))
+    named = (ConvBnAct(), MatmulBiasAct(), AddLayerNorm(), Softmax(), FusedAttention())
+    return Registry((*named, TransposedMatmul(), Epilogue(), Elementwise()))

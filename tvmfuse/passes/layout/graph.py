@@ -21,7 +21,7 @@ from tvmfuse.passes.layout.rewrite import (
     operator,
     shape_of,
 )
-from tvmfuse.passes.layout.rules import ANCHORS, RULES
+from tvmfuse.passes.layout.rules import ANCHORS, GROUP_RULES, RULES
 
 _IMAGE_RANK = 4
 
@@ -118,8 +118,10 @@ class _Walk:
         constants = frozenset(
             i for i, arg in enumerate(value.args) if isinstance(arg, tvm.ir.GenericConst)
         )
+        rewriter = Rewriter(function, constants, self._machine, self._add_kernel)
+        whole = GROUP_RULES.get(str(function.attrs["tvmfuse.family"]))
         try:
-            return Rewriter(function, constants, self._machine, self._add_kernel).run(RULES)
+            return rewriter.replace(whole) if whole is not None else rewriter.run(RULES)
         except NotRewritable:
             return None
 

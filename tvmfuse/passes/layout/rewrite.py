@@ -38,6 +38,7 @@ class Rewritten:
 
 
 Rule = Callable[["Rewriter", Any, Var], tuple[Expr, Form]]
+GroupRule = Callable[["Rewriter"], tuple[Expr, Form]]
 
 
 @dataclass
@@ -85,6 +86,22 @@ class Rewriter:
             self._values[binding.var] = (self.emit(expr, str(binding.var.name), kind=kind), form)
         if not all(result in self._values for result in results):
             raise NotRewritable("a result is not computed here")
+        return self._rewritten(results)
+
+    def replace(self, rule: GroupRule) -> Rewritten:
+        """Rewrite the group as a whole, by one expression for its only result.
+
+        Raises
+        ------
+        NotRewritable
+            The rule refused.
+        """
+        result = self.function.body.body
+        expr, form = rule(self)
+        self._values[result] = (self.emit(expr, str(result.name), kind=relax.Var), form)
+        return self._rewritten([result])
+
+    def _rewritten(self, results: Sequence[Var]) -> Rewritten:
         outputs = [self._values[result] for result in results]
         value = outputs[0][0] if len(outputs) == 1 else relax.Tuple([var for var, _ in outputs])
         value = relax.BlockBuilder().normalize(value)

@@ -15,6 +15,7 @@ from tvmfuse.kernels import conv as conv_kernel
 from tvmfuse.kernels import gemm, window
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.tiling import gemm_tile
+from tvmfuse.passes.layout.attention import attention
 from tvmfuse.passes.layout.forms import (
     PLAIN,
     Blocked,
@@ -27,6 +28,7 @@ from tvmfuse.passes.layout.forms import (
 )
 from tvmfuse.passes.layout.rewrite import (
     Expr,
+    GroupRule,
     NotRewritable,
     Rewriter,
     Rule,
@@ -176,6 +178,9 @@ RULES: Mapping[str, Rule] = {
     "relax.concat": concat,
     **{f"relax.{name}": elementwise for name in (_FINITE + " " + _OTHER).split()},
 }
+
+GROUP_RULES: Mapping[str, GroupRule] = {"attention": attention}
+"""Rules for whole groups, by family."""
 
 ANCHORS = frozenset({"relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul"})
 
