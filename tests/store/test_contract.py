@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,6 +168,17 @@ def test_a_store_opens_again(database: str) -> None:
 def test_a_database_without_a_store_is_refused_unless_it_may_be_made(database: str) -> None:
     with pytest.raises(StoreError, match=r"there is no|no store"):
         open_store(database, create=False)
+
+
+def test_several_that_make_one_store_at_once_share_it(database: str) -> None:
+    def make(number: int) -> None:
+        with open_store(database) as store:
+            store.commit(ok(store.add_workload(workload(number))))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(make, range(4)))
+    with open_store(database, create=False) as store:
+        assert len(list(store.records())) == 4
 
 
 @settings(

@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from faults.postgres import Server
 
 from tests.store.conftest import CPU, LLVM, ok, workload
 from tvmfuse.errors import StoreError
@@ -86,6 +87,23 @@ def test_a_server_that_is_not_there_is_one_sentence_without_the_password() -> No
         open_store("postgresql://me:secret@127.0.0.1:1/db", retry_s=0.2)
     assert "secret" not in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_server_with_tables_of_another_program_is_refused(server: Server) -> None:
+    url = server.new_database()
+    engine = sa.create_engine(url.replace("postgresql", "postgresql+pg8000"))
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE records (artist TEXT)"))
+    engine.dispose()
+    with pytest.raises(StoreError, match="tables of another program: records"):
+        open_store(url)
+
+
+def test_a_server_that_refuses_the_user_is_one_sentence(server: Server) -> None:
+    url = server.new_database().replace("tvmfuse@", "nobody:secret@")
+    with pytest.raises(StoreError, match='role "nobody" does not exist') as raised:
+        open_store(url)
+    assert "secret" not in str(raised.value)
 
 
 def set_revision(database: str, revision: str) -> None:

@@ -147,7 +147,10 @@ def postgres_backend(url: str, *, retry_s: float = RETRY_S) -> Backend:
 def explain(name: str, error: sa.exc.DBAPIError | ConnectionError) -> str:
     """Return in one line what a database's error means and what to do."""
     cause = error if isinstance(error, ConnectionError) else error.orig
-    said = " ".join(str(cause).split())[:200]
+    told: Any = cause.args[0] if cause is not None and cause.args else cause
+    if isinstance(told, dict):  # pg8000 hands on all fields of the server's message
+        told = f"{told.get('M')}, code {told.get('C')}"
+    said = " ".join(str(told).split())[:200]
     for words, meaning in _MEANINGS.items():
         if any(word in said.lower() for word in words):
             return f"{name} {meaning} ({said})"
@@ -164,7 +167,7 @@ _MEANINGS = {
     ("malformed", "not a database", "decode to utf-8"): (
         "is damaged; 'tvmfuse db check' tells what is whole, 'tvmfuse db export' saves it"
     ),
-    ("connection", "network", "57p0"): "does not answer; what was committed is safe there",
+    ("connection", "network", "code 57p0"): "does not answer; what was committed is safe there",
 }
 
 

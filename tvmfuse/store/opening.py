@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from tvmfuse.store.backend import RETRY_S, Backend, postgres_backend, sqlite_bac
 from tvmfuse.store.schema import APPLICATION_ID, REVISIONS, VERSION_TABLE, metadata
 
 _HEADER = b"SQLite format 3\0"
+_ONE_MIGRATION = threading.Lock()  # alembic keeps what it works on in globals of its modules
 _LOCK = APPLICATION_ID  # of PostgreSQL's advisory locks, taken while the schema changes
 
 
@@ -143,12 +145,24 @@ def _open_postgres(url: str, *, create: bool, retry_s: float) -> Backend:
             f"store: {backend.name} has schema {found}, but this tvmfuse needs {REVISIONS[-1]}: "
             "run 'tvmfuse db upgrade' when nobody else is using it"
         )
-    taken = backend.read(_tables)
-    if taken or not create:
-        what = f"tables of another program: {', '.join(sorted(taken))}" if taken else "no store"
-        raise StoreError(f"store: {backend.name} holds {what}; give a database of its own")
-    backend.write(_migrate)
+    if not create:
+        raise StoreError(f"store: {backend.name} holds no store; leave out --db, or tune into it")
+    backend.write(lambda connection: _make_tables(connection, backend.name))
     return backend
+
+
+def _make_tables(connection: sa.Connection, name: str) -> None:
+    """Make the tables of a store on a server, where several may be about to."""
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    if _revision(connection) is not None:
+        return
+    taken = set(sa.inspect(connection).get_table_names()) & set(metadata.tables)
+    if taken:
+        raise StoreError(
+            f"store: {name} holds tables of another program: {', '.join(sorted(taken))}; "
+            "give it a database of its own"
+        )
+    _migrate(connection)
 
 
 def _look_at_postgres(url: str, *, retry_s: float = RETRY_S) -> tuple[Backend, str | None]:
@@ -228,10 +242,6 @@ def _application(connection: sa.Connection) -> int:
     return int(connection.exec_driver_sql("PRAGMA application_id").scalar_one())
 
 
-def _tables(connection: sa.Connection) -> set[str]:
-    return set(sa.inspect(connection).get_table_names()) & set(metadata.tables)
-
-
 def _revision(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
@@ -246,12 +256,14 @@ def _migrate(connection: sa.Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    folder = str(Path(__file__).parent / "migrations").replace("%", "%%")  # % would name an option
+    config.set_main_option("script_location", folder)
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, REVISIONS[-1])
+    with _ONE_MIGRATION:
+        command.upgrade(config, REVISIONS[-1])
 
 
 def _copy_name(path: Path, revision: str) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return path.with_name(f"{path.name}.schema-{revision}-{stamp}")
+    return path.with_name(f"{path.name}.schema-{revision}-{stamp}-{os.getpid()}")
