@@ -23,7 +23,10 @@ def main(arguments: list[str]) -> int:
     command = (sys.executable, "-m", "tvmfuse", "tune", "--target", "cpu")
     for model in models:
         print(f"== {model}", file=sys.stderr, flush=True)
-        code = subprocess.run((*command, model, *options), check=False).returncode
+        try:
+            code = subprocess.run((*command, model, *options), check=False).returncode
+        except KeyboardInterrupt:
+            return 130  # the command has said what was kept
         if code:
             return code
     return 0

@@ -144,8 +144,9 @@ def tune_model(
     stage(f"confirm {len(winners)} kernels in the model")
     with tempfile.TemporaryDirectory(prefix="tvmfuse-tune-") as folder:
         whole = WholeModel(model, target, Path(folder), threads)
-        kept = confirm(winners, whole.ratio, is_over=_deadline(settings.budget, start))
-        _keep(tuner.kernels, kept, history)
+        is_over = _deadline(settings.budget, start)
+        kept = confirm(winners, whole.ratio, is_over=is_over)
+        _keep(tuner.kernels, kept, history, untried=winners if is_over() else [])
     return Report(
         status=tuner.status(),
         kernels=tuple(_reported(kernel, kept) for kernel in tuner.kernels),
@@ -186,12 +187,18 @@ def _wins_again(tuner: Tuner, kernel: Progress) -> bool:
     return best_us < default_us
 
 
-def _keep(kernels: list[Progress], kept: list[Progress], history: History) -> None:
+def _keep(
+    kernels: list[Progress],
+    kept: list[Progress],
+    history: History,
+    *,
+    untried: list[Progress],
+) -> None:
     """Mark what is best: the records that helped, and defaults that a whole search did not beat."""
     for kernel in kernels:
         if kernel in kept and kernel.best is not None:
             history.commit(kernel.task, kernel.best, is_best=True)
-        elif kernel.default is not None and kernel.default.times_us and _is_searched(kernel):
+        elif kernel not in untried and kernel.default is not None and _is_searched(kernel):
             history.commit(kernel.task, kernel.default, is_best=True)
 
 
@@ -199,9 +206,8 @@ _ENOUGH_TRIALS = 12
 
 
 def _is_searched(kernel: Progress) -> bool:
-    return not kernel.has_gain and (
-        kernel.search.is_exhausted or len(kernel.search.costs) >= _ENOUGH_TRIALS
-    )
+    is_right = kernel.default is not None and bool(kernel.default.times_us)
+    return is_right and (kernel.search.is_exhausted or len(kernel.search.costs) >= _ENOUGH_TRIALS)
 
 
 def _deadline(budget: Budget, start: float) -> Callable[[], bool]:

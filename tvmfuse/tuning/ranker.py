@@ -52,7 +52,7 @@ class Quadratic:
         Penalty on every coefficient but the constant.
     """
 
-    stiffness: float = 0.05
+    stiffness: float = 0.005
 
     def fit(self, samples: Sequence[Sample]) -> Predict:
         """Return a function from positions to predicted costs."""

@@ -13,7 +13,7 @@ from tvmfuse.tuning.ranker import Predict, Quadratic, Ranker, Sample
 from tvmfuse.tuning.space import Point, Space, distinct, key
 
 _POOL = 2048  # points that are ranked at once
-_EXPLORED = 0.25  # share of a batch that is drawn, not ranked
+_EXPLORED = 1 / 3  # share of a batch that is drawn, near the best and anywhere
 _FAILED_COST = 1.0  # a failure counts as e times the slowest success
 
 
@@ -90,10 +90,11 @@ class Search:
             self._pool = distinct([self.space.default, *self._pool], limit=_POOL)
             return [self.space.default]
         left = self._left()
-        n_drawn = max(1, round(count * _EXPLORED)) if count > 1 else 0
-        ranked = self._ranked(left)[: count - n_drawn]
-        rest = [point for point in left if point not in ranked]
-        return ranked + self._random.sample(rest, min(len(rest), count - len(ranked)))
+        chosen = self._ranked(left)[: count - round(count * _EXPLORED)]
+        near = self.space.neighbours(self._best) if self._best is not None else []
+        chosen += self._drawn([point for point in left if point in near], chosen, 1)
+        chosen += self._drawn(left, chosen, count)
+        return chosen[:count]
 
     def potential(self) -> float:
         """Return the share of the best time that the model expects still to be saved."""
@@ -112,16 +113,26 @@ class Search:
             if key(point) not in self.costs
         ]
 
+    def _drawn(self, points: list[Point], chosen: list[Point], count: int) -> list[Point]:
+        rest = [point for point in points if point not in chosen]
+        return self._random.sample(rest, min(len(rest), count))
+
     def _ranked(self, left: list[Point]) -> list[Point]:
+        """Return what is left, the most promising first; nothing while too little is known."""
         predict = self._predict()
-        if predict is None or not left:
-            return left
+        if (
+            predict is None
+            or not left
+            or len(self._points) + len(self.prior) <= len(self.space.axes)
+        ):
+            return []
         order = np.argsort(predict([self.space.position(point) for point in left]), kind="stable")
         return [left[i] for i in order]
 
     def _predict(self) -> Predict | None:
-        samples = [*self._samples(), *self.prior]
-        return self.ranker.fit(samples) if samples and math.isfinite(self.best_us) else None
+        if not math.isfinite(self.best_us):
+            return None
+        return self.ranker.fit([*self._samples(), *self.prior])
 
     def _samples(self) -> list[Sample]:
         times = [self.costs[key(point)] for point in self._points]

@@ -134,7 +134,7 @@ def serve(requests: IO[str], replies: IO[str], bench: Bench) -> None:
 
 def main(bench: Bench | None = None) -> None:
     """Serve on standard input and output; what libraries print goes to standard error."""
-    _die_with_parent(int(sys.argv[1]))
+    _die_with_parent(int(sys.argv[-1]))
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     serve(sys.stdin, replies, bench or Bench())

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tvmfuse.store import Filter, open_store
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+
+@pytest.fixture(scope="session")
+def small_onnx(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One matrix product with four ways to be scheduled."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = np.random.default_rng(0).standard_normal((8, 16)).astype("float32")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path_factory.mktemp("onnx") / "small.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def statuses(database: Path) -> list[str]:
+    with open_store(database) as store:
+        return [record.status for record in store.records(Filter()) if record is not None]
+
+
+def test_what_was_tuned_is_used_by_a_compile(cli: Cli, small_onnx: Path, tmp_path: Path) -> None:
+    database, bundle = tmp_path / "t.db", tmp_path / "m.tvmfuse"
+    refused = cli("compile", small_onnx, "-o", bundle, "--require-tuned")
+    assert refused.code == 1
+    assert "--require-tuned asks for a record of every kernel, but 1 have none" in refused.error
+    assert not bundle.exists()
+    answer = cli("tune", small_onnx, "--trials", "40", "--db", database, "--json")
+    assert answer.code == 0, answer.err
+    found = answer.json
+    assert (found["command"], found["model"], found["failures"]) == ("tune", "small", 0)
+    (kernel,) = found["kernels"]
+    assert kernel["trials"] == kernel["points"] <= 40  # all were measured
+    assert statuses(database).count("ok") == 1  # the default, or what beat it
+    compiled = cli("compile", small_onnx, "-o", bundle, "--db", database, "--require-tuned")
+    assert compiled.code == 0, compiled.err
+    assert "1 of 1" in compiled.out
+
+
+def test_people_are_told_what_was_found(cli: Cli, small_onnx: Path, tmp_path: Path) -> None:
+    answer = cli("tune", small_onnx, "--trials", "2", "--db", tmp_path / "t.db")
+    assert answer.code == 0
+    assert "small on cpu" in answer.out
+    assert "2 trials in" in answer.out
+    assert "search 1 kernels" in answer.err
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "time": (["--time", "soon"], "--time must be like 90s, 5m or 2h, but got 'soon'"),
+    "no time": (["--time", "0m"], "but got '0m'"),
+    "share": (["--until-within", "120%"], "--until-within must be like 5%, but got '120%'"),
+    "trials": (["--trials", "0"], "--trials"),
+    "target": (["--target", "cuda:sm_80"], "must be a CPU that is this machine"),
+    "store": (["--db", "ftp://somewhere/db"], "ftp://"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_done_is_one_line_and_2(
+    cli: Cli, small_onnx: Path, tmp_path: Path, case: str
+) -> None:
+    options, said = BAD[case]
+    given: list[Any] = ["--db", tmp_path / "t.db", *options]
+    answer = cli("tune", small_onnx, *given)
+    assert answer.code == 2
+    assert said in answer.error
+    assert answer.out == ""
+
+
+def test_the_untuned_are_named_in_json(cli: Cli, small_onnx: Path, tmp_path: Path) -> None:
+    answer = cli("compile", small_onnx, "-o", tmp_path / "m", "--json")
+    (name,) = answer.json["untuned"]
+    assert name.startswith("matmul")

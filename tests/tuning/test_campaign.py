@@ -1,0 +1,150 @@
+"""A model is tuned from end to end, killed on the way, and compiled with what was found."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tvmfuse import _pipeline
+from tvmfuse._pipeline import Options
+from tvmfuse.errors import TuningError
+from tvmfuse.frontend import import_model
+from tvmfuse.runtime import Session
+from tvmfuse.store import Filter, Store, open_store
+from tvmfuse.targets import Target, resolve
+from tvmfuse.tuning.campaign import Settings, tune_model
+from tvmfuse.tuning.confirm import Decided
+from tvmfuse.tuning.history import StoreHistory
+from tvmfuse.tuning.measure import Limits
+from tvmfuse.tuning.records import kernel_records
+from tvmfuse.tuning.task import Task, tasks_of
+from tvmfuse.tuning.tuner import Budget
+
+X = np.random.default_rng(1).standard_normal((16, 24)).astype("float32")
+SETTINGS = Settings(Budget(trials=8), limits=Limits(budget_us=1e3))
+
+
+@pytest.fixture
+def only_task(product_onnx: Path, target: Target) -> Task:
+    machine = _pipeline.machine_of(target)
+    prepared = _pipeline.prepare(import_model(product_onnx).module, target)
+    (found,) = tasks_of(prepared, machine)
+    return found
+
+
+def test_the_kernels_of_a_model_are_its_tasks(only_task: Task) -> None:
+    assert (only_task.family, only_task.uses) == ("gemm", 1)
+    assert {axis.name for axis in only_task.space.axes} >= {"row_tasks", "unroll"}
+
+
+def test_a_model_is_tuned_and_every_trial_is_in_the_store(
+    product_onnx: Path, target: Target, history: StoreHistory
+) -> None:
+    report = tune_model(import_model(product_onnx), target, history, settings=SETTINGS)
+    (kernel,) = report.kernels
+    assert (report.status.trials, kernel.trials, kernel.failures) == (8, 8, 0)
+    assert 0 < kernel.best_us <= kernel.default_us
+    kept = [record for record in history.store.records() if record is not None]
+    assert len(kept) >= 8
+    assert {record.session for record in kept} == {history.session.uid}
+    assert all(record.decisions for record in kept)
+
+
+def test_a_target_that_does_not_run_here_is_refused(
+    product_onnx: Path, history: StoreHistory
+) -> None:
+    model = import_model(product_onnx)
+    with pytest.raises(TuningError, match="must be a CPU that is this machine, but cuda:sm_80"):
+        tune_model(model, resolve("cuda:sm_80"), history)
+
+
+def test_a_compile_repeats_the_decisions_of_a_record(
+    product_onnx: Path, target: Target, only_task: Task
+) -> None:
+    decisions = {axis.name: axis.options[0] for axis in only_task.space.axes}
+    records = Decided({only_task.workload.key: decisions})
+    model = import_model(product_onnx)
+    plain = _pipeline.build(model, target)
+    tuned = _pipeline.build(model, target, options=Options(records=records))
+    assert [kernel.schedule for kernel in plain.kernels] == ["family"]
+    assert [kernel.schedule for kernel in tuned.kernels] == ["tuned"]
+    np.testing.assert_allclose(Session.of(tuned)(X), Session.of(plain)(X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("decisions", [{}, {"unroll": 7}])
+def test_a_record_that_does_not_fit_leaves_the_default_and_a_note(
+    product_onnx: Path, target: Target, only_task: Task, decisions: dict[str, int]
+) -> None:
+    records = Decided({only_task.workload.key: decisions})
+    model = import_model(product_onnx)
+    compiled = _pipeline.build(model, target, options=Options(records=records))
+    (kernel,) = compiled.kernels
+    assert kernel.schedule == "family"
+    assert kernel.note.startswith("its tuning record does not fit (gemm: the record lacks")
+    expected = Session.of(_pipeline.build(model, target))(X)
+    np.testing.assert_array_equal(Session.of(compiled)(X), expected)
+
+
+def test_without_a_store_there_are_no_records(
+    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tuning_logs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with kernel_records(None, target) as records:
+        assert records is None
+
+
+def test_a_killed_tuner_leaves_its_trials_and_no_process(
+    product_onnx: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "killed.db"
+    command = [sys.executable, "-m", "tvmfuse", "tune", str(product_onnx), "--db", str(database)]
+    tuner = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2])
+    try:
+        _wait(lambda: database.exists() and _n_trials(database) >= 3)
+        workers = psutil.Process(tuner.pid).children(recursive=True)
+        assert workers
+    finally:
+        tuner.send_signal(signal.SIGKILL)
+        tuner.wait()
+    gone, alive = psutil.wait_procs(workers, timeout=5)
+    assert (len(gone), alive) == (len(workers), [])
+    before = _decisions(database)
+    assert len(before) >= 3
+    more = subprocess.run(
+        [*command, "--resume", "--trials", "2"], check=False, cwd=command_folder()
+    )
+    assert more.returncode == 0
+    after = _decisions(database)
+    assert after[: len(before)] == before
+
+
+def command_folder() -> Path:
+    return Path(__file__).parents[2]
+
+
+def _wait(condition: object, timeout_s: float = 90.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "nothing was measured"
+        time.sleep(0.1)
+
+
+def _n_trials(database: Path) -> int:
+    return len(_decisions(database))
+
+
+def _decisions(database: Path) -> list[object]:
+    with open_store(database) as store:
+        return _taken(store)
+
+
+def _taken(store: Store) -> list[object]:
+    return [record.decisions for record in store.records(Filter()) if record is not None]

@@ -1,0 +1,100 @@
+"""Whatever a candidate does to its worker, it ends as a record, and the next one is measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.tuning.faulty import LOST, SAID, UNROLL
+from tests.tuning.kernels import MACHINE, task
+from tvmfuse.errors import TuningError
+from tvmfuse.targets import resolve
+from tvmfuse.tuning.measure import Limits, WorkerMeasurer
+
+Start = Callable[..., WorkerMeasurer]
+SCRIPT = Path(__file__).with_name("faulty.py")
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a worker with a fault; all are gone afterwards, and so is what they wrote."""
+    with ExitStack() as stack:
+
+        def measurer(fault: str, *, trial_s: float = 60.0) -> WorkerMeasurer:
+            return stack.enter_context(
+                WorkerMeasurer(
+                    resolve("cpu"),
+                    MACHINE,
+                    threads=1,
+                    limits=Limits(trial_s=trial_s, budget_us=1e3),
+                    command=(sys.executable, "-P", str(SCRIPT), fault),
+                )
+            )
+
+        yield measurer
+    workers = [p for p in psutil.Process().children(recursive=True) if _is_worker(p)]
+    assert not workers
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    return str(SCRIPT) in process.cmdline()
+
+
+def test_a_candidate_is_built_checked_and_timed(start: Start) -> None:
+    product = task()
+    trial = start("none")(product, {**product.space.default, "unroll": UNROLL}, best_us=None)
+    assert (trial.status, trial.reason) == ("measured", "")
+    assert trial.decisions["unroll"] == UNROLL
+    assert all(time > 0 for time in trial.times_us)
+
+
+def test_the_hopeless_is_not_timed_at_length(start: Start) -> None:
+    product, measure = task(), start("none")
+    hopeless = measure(product, product.space.default, best_us=1e-6)
+    assert len(hopeless.times_us) == 3
+
+
+STATUS = {
+    "crash": ("crash", "signal 11"),
+    "leave": ("crash", "exit 7"),
+    "hang_with_the_gil": ("timeout", "no answer within 3 s"),
+    "stop": ("timeout", "no answer within 3 s"),
+    "wrong": ("wrong", "argument 2 is off by"),
+    "refuse": ("build_error", "this cannot be built"),
+    **dict.fromkeys(SAID, ("run_error", "above 0 and finite")),
+}
+
+
+@pytest.mark.parametrize("fault", STATUS)
+def test_a_fault_is_a_record_and_the_next_candidate_is_measured(start: Start, fault: str) -> None:
+    product = task()
+    measure = start(fault, trial_s=3.0 if fault in LOST else 60.0)
+    bad = {**product.space.default, "unroll": UNROLL}
+    failed = measure(product, bad, best_us=None)
+    status, said = STATUS[fault]
+    assert (failed.status, failed.times_us) == (status, ())
+    assert said in failed.reason
+    assert failed.decisions == bad
+    good = measure(product, product.space.default, best_us=None)
+    assert (good.status, good.reason) == ("measured", "")
+
+
+def test_a_worker_that_cannot_start_is_told(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", "raise SystemExit('no disk')")
+    with (
+        WorkerMeasurer(resolve("cpu"), MACHINE, threads=1, command=command) as measure,
+        pytest.raises(TuningError, match=r"cannot be started.*exit 1.*no disk"),
+    ):
+        measure(task(), {}, best_us=None)
+
+
+def test_a_kernel_that_does_not_load_is_a_failure(start: Start) -> None:
+    product = task()
+    other = type(product)(**{**vars(product), "family": "conv"})
+    failed = start("none")(other, product.space.default, best_us=None)
+    assert failed.status == "build_error"
