@@ -19,8 +19,9 @@ from tvmfuse._tvm import te, tirx
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
-from tvmfuse.kernels.reduction import Rows, maximum, reduce
-from tvmfuse.kernels.tiling import Machine, ceil_div, divisors, gemm_tile, product, round_up
+from tvmfuse.kernels.gemm import register_tile
+from tvmfuse.kernels.rows import Rows, maximum, reduce
+from tvmfuse.kernels.tiling import Machine, ceil_div, gemm_tile, product, round_up
 
 Tensor = Any  # te.Tensor
 Expr = Any  # tirx.PrimExpr
@@ -215,7 +216,8 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     for step in steps:
         _vectorize_step(sch, step, i_task, machine)
     for anchor, loop in ((context, below), (products, below_scores)):
-        _register_tile(sch, anchor, loop, machine, choose)
+        role = blocks.role(sch, anchor)
+        register_tile(sch, anchor, loop, machine, choose, name=f"unroll_{role}")
 
 
 def _tile_product(
@@ -228,23 +230,6 @@ def _tile_product(
     sch.unroll(i_in)
     blocks.vectorize(sch, j_in, machine.lanes)
     return i_tile
-
-
-def _register_tile(
-    sch: Schedule, anchor: Block, below: Loop, machine: Machine, choose: Choose
-) -> None:
-    spatial, (k,) = blocks.inner_loops(sch, anchor, below)
-    *_, rows, columns = spatial
-    options = divisors(blocks.extent(sch, k))
-    name = f"unroll_{blocks.role(sch, anchor)}"
-    unroll = choose(name, options, default=max(d for d in options if d <= 4))
-    k_outer, k_inner = blocks.split(sch, k, [None, unroll])
-    sch.reorder(k_outer, k_inner, rows, columns)
-    blocks.vectorize(sch, columns, machine.lanes)
-    sch.unroll(rows)
-    sch.unroll(k_inner)
-    sch.decompose_reduction(anchor, k_outer)
-    sch.set_scope(anchor, 0, "local")
 
 
 def _vectorize_step(sch: Schedule, step: Block, row: Loop, machine: Machine) -> None:

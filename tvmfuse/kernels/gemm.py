@@ -29,6 +29,7 @@ from tvmfuse.kernels.tiling import (
     divisors,
     gemm_tile,
     round_up,
+    unrollings,
 )
 
 Tensor = Any  # te.Tensor
@@ -179,26 +180,52 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     tasks = _tasks(sch, anchor, tile, machine, choose)
     j_task, j_tile, j_in = blocks.split(sch, j, [tasks.columns, None, tile.columns])
     i_task, i_tile, i_in = blocks.split(sch, i, [tasks.rows, None, tile.rows])
-    sch.reorder(*batch, j_task, i_task, j_tile, i_tile, i_in, j_in)
-    sch.compute_at(anchor, i_tile, preserve_unit_loops=True)
-    blocks.parallel(sch, [*batch, j_task, i_task], anchor)
     packing = blocks.find(sch, "pack")
+    # Panels that the kernel packs itself are swept by all rows before the next one.
+    orders = ("columns", "rows") if packing is None else ("columns",)
+    outer = choose("outer_tiles", orders, default="columns")
+    tiles = (j_tile, i_tile) if outer == "columns" else (i_tile, j_tile)
+    sch.reorder(*batch, j_task, i_task, *tiles, i_in, j_in)
+    sch.compute_at(anchor, tiles[-1], preserve_unit_loops=True)
+    blocks.parallel(sch, [*batch, j_task, i_task], anchor, choose)
     if packing is not None:
         sch.compute_at(packing, j_tile, preserve_unit_loops=True)
         blocks.vectorize(sch, sch.get_loops(packing)[-1], machine.lanes)
-    _register_tile(sch, anchor, i_tile, machine, choose)
+    register_tile(sch, anchor, tiles[-1], machine, choose)
     sch.unroll(i_in)
     blocks.vectorize(sch, j_in, machine.lanes)
 
 
-def _register_tile(
-    sch: Schedule, anchor: Block, below: Loop, machine: Machine, choose: Choose
+def register_tile(
+    sch: Schedule,
+    anchor: Block,
+    below: Loop,
+    machine: Machine,
+    choose: Choose,
+    *,
+    name: str = "unroll",
 ) -> None:
+    """Keep the accumulators of a product in registers through its whole reduction.
+
+    Parameters
+    ----------
+    sch : Schedule
+        The schedule.
+    anchor : Block
+        The product, computed below one tile.
+    below : Loop
+        The innermost loop over tiles.
+    machine : Machine
+        The device.
+    choose : callable
+        Decides how far the reduction is unrolled.
+    name : str
+        Name of that decision.
+    """
     spatial, (k,) = blocks.inner_loops(sch, anchor, below)
     *_, rows, columns = spatial
-    steps = blocks.extent(sch, k)
-    options = divisors(steps)
-    unroll = choose("unroll", options, default=max(d for d in options if d <= 4))
+    options = unrollings(blocks.extent(sch, k))
+    unroll = choose(name, options, default=max(d for d in options if d <= 4))
     k_outer, k_inner = blocks.split(sch, k, [None, unroll])
     sch.reorder(k_outer, k_inner, rows, columns)
     blocks.vectorize(sch, columns, machine.lanes)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tvmfuse._tvm import te, tirx, topi
 from tvmfuse.kernels import approx, gemm, reduction, window
+from tvmfuse.kernels.rows import Combine, Rows, maximum, minimum, reduce
 from tvmfuse.kernels.tiling import Machine
 
 Call = Any  # relax.Call
@@ -41,8 +42,8 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         "relax.nn.rms_norm": _rms_norm(machine),
         "relax.sum": _reduce(machine, lambda: te.sum),
         "relax.mean": _reduce(machine, lambda: te.sum, is_mean=True),
-        "relax.max": _reduce(machine, reduction.maximum),
-        "relax.min": _reduce(machine, reduction.minimum),
+        "relax.max": _reduce(machine, maximum),
+        "relax.min": _reduce(machine, minimum),
     }
     return {name: _guarded(rule) for name, rule in makers.items()}
 
@@ -103,6 +104,9 @@ _UNARY: Mapping[str, Callable[[Any], Any]] = {
     "nn.gelu_tanh": _gelu_tanh,
     "nn.silu": lambda x: x * approx.sigmoid(x),
 }
+
+APPROXIMATED = frozenset(f"relax.{name}" for name in _UNARY) - {"relax.nn.relu"}
+"""Operators whose kernels name intermediate values, see :mod:`approx`."""
 
 
 def _unary(function: Callable[[Any], Any]) -> Rule:
@@ -239,9 +243,7 @@ def _rms_norm(machine: Machine) -> Rule:
     return rule
 
 
-def _reduce(
-    machine: Machine, combine: Callable[[], reduction.Combine], *, is_mean: bool = False
-) -> Rule:
+def _reduce(machine: Machine, combine: Callable[[], Combine], *, is_mean: bool = False) -> Rule:
     def rule(builder: Builder, call: Call) -> Any:
         shape = tuple(int(d) for d in call.args[0].ty.shape)
         given = call.attrs.axis
@@ -249,13 +251,11 @@ def _reduce(
         axes = tuple(sorted(a % len(shape) for a in axes)) if shape else ()
         if not axes or 0 in shape:
             return None
-        rows, keep = reduction.Rows(shape, axes), bool(call.attrs.keepdims)
+        rows, keep = Rows(shape, axes), bool(call.attrs.keepdims)
         scale = tirx.const(1.0 / rows.length if is_mean else 1.0, "float32")
 
         def emit(x: Tensor) -> Tensor:
-            total = reduction.reduce(
-                lambda *i: x[i], rows, combine(), machine.lanes, name=_name(call)
-            )
+            total = reduce(lambda *i: x[i], rows, combine(), machine.lanes, name=_name(call))
             return _finish(total, rows, scale=scale if is_mean else None, keep=keep)
 
         return _computed(builder, call, emit, call.args[0])
@@ -263,7 +263,7 @@ def _reduce(
     return rule
 
 
-def _finish(total: Tensor, rows: reduction.Rows, *, scale: Any, keep: bool) -> Tensor:
+def _finish(total: Tensor, rows: Rows, *, scale: Any, keep: bool) -> Tensor:
     """Scale a statistic, and drop its ones where they are not kept."""
     if keep and scale is None:
         return total

@@ -16,7 +16,7 @@ from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Choose, Schedule
 from tvmfuse.kernels.conv import Window, padded
-from tvmfuse.kernels.reduction import maximum
+from tvmfuse.kernels.rows import maximum
 from tvmfuse.kernels.tiling import (
     Machine,
     choose_tasks,
@@ -28,6 +28,7 @@ from tvmfuse.kernels.tiling import (
 Tensor = Any  # te.Tensor
 
 _UNROLLED_WINDOW = 25  # window positions that are unrolled; larger windows stay loops
+_LARGEST_UNROLLED = 49  # as far as a tuner may try
 
 
 def emit_depthwise(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
@@ -184,17 +185,21 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     w_tile, w_in = blocks.split(sch, w, [None, tile])
     sch.reorder(n, c, h_task, h_in, w_tile, w_in, ci)
     sch.compute_at(anchor, w_tile, preserve_unit_loops=True)
-    task = blocks.parallel(sch, [n, c, h_task], anchor)
+    task = blocks.parallel(sch, [n, c, h_task], anchor, choose)
     pad = blocks.find(sch, "pad")
     if pad is not None:
-        sch.compute_at(pad, task)
+        place = choose("pad_within", ("task", "row"), default="task")
+        sch.compute_at(pad, task if place == "task" else h_in)
         sch.vectorize(sch.get_loops(pad)[-1])
     spatial, reduced = blocks.inner_loops(sch, anchor, w_tile)
     *pixels, lanes = spatial
     sch.reorder(*reduced, *pixels, lanes)
     blocks.vectorize(sch, lanes, machine.lanes)
-    is_small = math.prod(blocks.extents(sch, reduced)) <= _UNROLLED_WINDOW
-    for loop in [*pixels, *(reduced if is_small else [])]:
+    taps = math.prod(blocks.extents(sch, reduced))
+    is_small = taps <= _UNROLLED_WINDOW
+    options = (False, True) if taps <= _LARGEST_UNROLLED else (False,)
+    is_unrolled = choose("unroll_window", options, default=is_small)
+    for loop in [*pixels, *(reduced if is_unrolled else [])]:
         sch.unroll(loop)
     sch.decompose_reduction(anchor, reduced[0])
     sch.set_scope(anchor, 0, "local")
