@@ -32,7 +32,7 @@ from tvmfuse.store import (
     rows,
     schema,
 )
-from tvmfuse.store.store import ranked_statement
+from tvmfuse.store.queries import ranked_statement
 
 LONGEST_LOOK_UP_MS = 2.0
 MOST_READ_BYTES = 10e6

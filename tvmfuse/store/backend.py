@@ -165,7 +165,7 @@ _MEANINGS = {
         "lies on a file system that cannot lock files; put it on a local disk or use PostgreSQL"
     ),
     ("malformed", "not a database", "decode to utf-8"): (
-        "is damaged; 'tvmfuse db check' tells what is whole, 'tvmfuse db export' saves it"
+        "is damaged; restore a backup, or save what is whole by 'tvmfuse db export'"
     ),
     ("connection", "network", "code 57p0"): "does not answer; what was committed is safe there",
 }

@@ -9,8 +9,9 @@ from tvmfuse._tvm import s_tir, tvm, tvm_ffi
 from tvmfuse.errors import StoreError
 from tvmfuse.store import keys
 from tvmfuse.store.lookup import Query, Source, find
+from tvmfuse.store.queries import Filter
 from tvmfuse.store.records import Device, Record, TargetKey, Workload
-from tvmfuse.store.store import Filter, Store
+from tvmfuse.store.store import Store
 
 ms = s_tir.meta_schedule
 
@@ -111,8 +112,8 @@ class StoreDatabase(ms.database.PyDatabase):  # type: ignore[name-defined]
         modules = {each.key: tvm.ir.load_json(each.module) for each in self.store.workloads()}
         return [
             bind(record, modules[record.workload], self.target)
-            for record in self._own()
-            if record.workload in modules
+            for record in self.store.records(self._own())
+            if record is not None and record.workload in modules
         ]
 
     def query_tuning_record(self, mod: Any, target: Any, workload_name: str | None = None) -> Any:
@@ -127,18 +128,13 @@ class StoreDatabase(ms.database.PyDatabase):  # type: ignore[name-defined]
         return next(iter(self._top(mod, 1)), None)
 
     def __len__(self) -> int:
-        return len(self._own())
+        ((number, _best_us),) = self.store.count(wanted=self._own())
+        return int(number)
 
-    def _own(self) -> list[Record]:
-        wanted = Filter(kind=self.device.kind, device_family=self.device.family, status="ok")
-        return [
-            record
-            for record in self.store.records(wanted)
-            if record is not None
-            and record.trace is not None
-            and record.device == self.device
-            and record.target == self.target
-        ]
+    def _own(self) -> Filter:
+        """Return what the view shows of its store."""
+        place = {"device": self.device.fingerprint, "target": self.target.key}
+        return Filter(status="ok", has_trace=True, **place)
 
     def _top(self, mod: Any, limit: int) -> list[Any]:
         workload = self._workload_of(mod)

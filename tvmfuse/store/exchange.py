@@ -10,8 +10,9 @@ from typing import Any, TextIO
 
 from tvmfuse.errors import StoreError
 from tvmfuse.store.lines import Line, read_lines
+from tvmfuse.store.queries import Filter
 from tvmfuse.store.records import Record, Session, Versions, Workload, digest
-from tvmfuse.store.store import Filter, Store
+from tvmfuse.store.store import Store
 
 FORMAT = 1
 _BATCH = 500

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tvmfuse.store import exchange
 from tvmfuse.store.lookup import Query
+from tvmfuse.store.queries import Filter
 from tvmfuse.store.records import Record, Workload
-from tvmfuse.store.store import Filter, Store
+from tvmfuse.store.store import Store
 
 SUFFIX = ".jsonl"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,51 +16,12 @@ from tvmfuse.store import rows, schema
 from tvmfuse.store.backend import RETRY_S, Backend
 from tvmfuse.store.lookup import Found, Query, find, whole
 from tvmfuse.store.opening import open_backend
+from tvmfuse.store.queries import Filter, ranked_statement
 from tvmfuse.store.records import Device, Record, Session, Workload, now
 
 _PAGE = 1000
 _MOST_FAILED = 100  # records in a row that cannot be read; a page of a file holds fewer
 _SPARE = 16  # more rows than asked for, where some of these are damaged
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which records are listed; None means any.
-
-    Parameters
-    ----------
-    workload : str, optional
-        Beginning of the workload's key.
-    kind, device_family : str, optional
-        Kind and family of the device.
-    family : str, optional
-        Kernel family.
-    status : str, optional
-        "ok", or how it failed.
-    """
-
-    workload: str | None = None
-    kind: str | None = None
-    device_family: str | None = None
-    family: str | None = None
-    status: str | None = None
-
-    def clauses(self) -> list[sa.ColumnElement[bool]]:
-        """Return what a row must fulfil."""
-        columns = {
-            "kind": schema.devices.c.kind,
-            "device_family": schema.devices.c.family,
-            "family": schema.records.c.family,
-            "status": schema.records.c.status,
-        }
-        found = [
-            column == getattr(self, name)
-            for name, column in columns.items()
-            if getattr(self, name) is not None
-        ]
-        if self.workload:
-            found.append(schema.workloads.c.key.startswith(self.workload, autoescape=True))
-        return found
 
 
 class Store:
@@ -263,7 +224,7 @@ class Store:
             "summary": schema.workloads.c.summary,
         }
         group = [names[column] for column in columns]
-        table = schema.records.join(schema.workloads).join(schema.devices)
+        table = schema.records.join(schema.workloads).join(schema.devices).join(schema.targets)
         counted = sa.select(*group, sa.func.count(), sa.func.min(schema.records.c.median_us))
         statement = counted.select_from(table).where(*(wanted or Filter()).clauses())
         statement = statement.group_by(*group).order_by(*group)
@@ -279,27 +240,3 @@ def open_store(database: str | Path, *, create: bool = True, retry_s: float = RE
         It is missing, damaged, of another program, of a newer tvmfuse, or cannot be reached.
     """
     return Store(open_backend(database, create=create, retry_s=retry_s))
-
-
-def ranked_statement(query: Query, *, any_of_family: bool) -> sa.Select[Any]:
-    """Return the query for the fastest records, best first."""
-    # Ids by sub-queries, so that the index of the best records serves whatever is asked.
-    records, devices, targets = schema.records.c, schema.devices.c, schema.targets.c
-    workload = sa.select(schema.workloads.c.id).where(schema.workloads.c.key == query.workload)
-    if any_of_family:
-        same = (devices.kind == query.device.kind) & (devices.family == query.device.family)
-        where: sa.ColumnElement[bool] = records.device_id.in_(sa.select(devices.id).where(same))
-    else:
-        device = sa.select(devices.id).where(devices.fingerprint == query.device.fingerprint)
-        target = sa.select(targets.id).where(targets.key == query.target.key)
-        where = (records.device_id == device.scalar_subquery()) & (
-            records.target_id == target.scalar_subquery()
-        )
-    statement = rows.RECORDS.where(
-        records.workload_id == workload.scalar_subquery(), where, records.status == "ok"
-    )
-    if query.family is not None:
-        statement = statement.where(records.family == query.family)
-    if query.has_trace:
-        statement = statement.where(records.trace.is_not(None))
-    return statement.order_by(records.median_us, records.id)

@@ -16,8 +16,9 @@ from tvmfuse.store.database import bind
 from tvmfuse.store.devices import IRRELEVANT
 from tvmfuse.store.exchange import Item, Taken, take
 from tvmfuse.store.lines import Line, read_lines
+from tvmfuse.store.queries import Filter
 from tvmfuse.store.records import Device, Record, TargetKey, Versions, Workload
-from tvmfuse.store.store import Filter, Store
+from tvmfuse.store.store import Store
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
@@ -67,9 +68,7 @@ def import_folder(store: Store, folder: Path, *, device: Device, target: TargetK
     return take(store, _items(store, folder, device, target))
 
 
-def export_folder(
-    store: Store, folder: Path, *, device: Device, target: TargetKey, wanted: Filter | None = None
-) -> int:
+def export_folder(store: Store, folder: Path, *, device: Device, target: TargetKey) -> int:
     """Write the replayable records of one device and target as TVM does; return how many.
 
     Raises
@@ -80,13 +79,13 @@ def export_folder(
     if (folder / RECORDS).exists():
         raise StoreError(f"store: {folder} holds a database already; choose an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
+    place = {"device": device.fingerprint, "target": target.key}
+    wanted = Filter(status="ok", has_trace=True, **place)
     database = ms.database.JSONDatabase(work_dir=str(folder))
     modules: dict[str, Any] = {}
     n_records = 0
-    for record in store.records(replace(wanted or Filter(), kind=device.kind, status="ok")):
-        if record is None or record.trace is None:
-            continue
-        if record.device != device or record.target != target:
+    for record in store.records(wanted):
+        if record is None:
             continue
         if record.workload not in modules:
             workload = store.workload(record.workload)
