@@ -19,6 +19,7 @@ TILE = "tvmfuse.tile"
 
 # Multiply-adds below which waking threads costs more than it saves: about 2 us of one core.
 _MIN_PARALLEL_STEPS = 200_000
+_DOUBT = 16  # far from that, nobody needs to try
 
 Schedule = Any  # s_tir.Schedule
 Block = Any  # s_tir.schedule.SBlockRV
@@ -186,11 +187,15 @@ def split(sch: Schedule, loop: Loop, factors: Sequence[int | None]) -> list[Loop
     return list(sch.split(loop, list(factors), preserve_unit_iters=True))
 
 
-def parallel(sch: Schedule, loops: Sequence[Loop], anchor: Block) -> Loop:
+def parallel(
+    sch: Schedule, loops: Sequence[Loop], anchor: Block, choose: Choose = default_choice
+) -> Loop:
     """Fuse ``loops`` into one, parallel where the anchor's work is worth waking threads."""
     fused = sch.fuse(*loops) if len(loops) > 1 else loops[0]
     steps = product(int(axis.dom.extent) for axis in iter_vars(sch, anchor))
-    if steps >= _MIN_PARALLEL_STEPS:
+    default = steps >= _MIN_PARALLEL_STEPS
+    is_doubtful = 1 / _DOUBT <= steps / _MIN_PARALLEL_STEPS <= _DOUBT
+    if choose("is_parallel", (False, True) if is_doubtful else (default,), default=default):
         sch.parallel(fused)
     return fused
 

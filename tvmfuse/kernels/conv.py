@@ -32,6 +32,7 @@ from tvmfuse.kernels.tiling import (
     conv_tile,
     divisors,
     round_up,
+    unrollings,
 )
 
 Tensor = Any  # te.Tensor
@@ -211,18 +212,21 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     o_task, o_tile, o_in = blocks.split(sch, o, [tasks.columns, None, tile.blocks])
     if is_flat:
         p_task, p_tile, p_in = blocks.split(sch, pixels[0], [tasks.rows, None, tile.width])
-        outer, inner = [o_tile, p_tile], [p_in, o_in]
+        rows, inner = [p_tile], [p_in, o_in]
     else:
         h, w = pixels
         p_task, h_tile, h_in = blocks.split(sch, h, [tasks.rows, None, tile.height])
         w_tile, w_in = blocks.split(sch, w, [None, tile.width])
-        outer, inner = [o_tile, h_tile, w_tile], [h_in, w_in, o_in]
+        rows, inner = [h_tile, w_tile], [h_in, w_in, o_in]
+    first = choose("outer_tiles", ("channels", "pixels"), default="channels")
+    outer = [o_tile, *rows] if first == "channels" else [*rows, o_tile]
     sch.reorder(n, o_task, p_task, *outer, *inner, oi)
     sch.compute_at(anchor, outer[-1], preserve_unit_loops=True)
-    task = blocks.parallel(sch, [n, o_task, p_task], anchor)
+    task = blocks.parallel(sch, [n, o_task, p_task], anchor, choose)
     pad = blocks.find(sch, "pad")
     if pad is not None:
-        sch.compute_at(pad, task)
+        place = choose("pad_within", ("task", "row"), default="task")
+        sch.compute_at(pad, task if place == "task" else rows[0])
         sch.vectorize(sch.get_loops(pad)[-1])
     _register_tile(sch, anchor, outer[-1], machine, choose)
     _vector_block(sch, oi, machine)
@@ -230,6 +234,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         sch.unroll(loop)
 
 
+_UNROLLED_ROW = 7  # taps of one row of a window that may be unrolled
 _FLAT_AXES = 6  # n, o, pixel, oi and the two sums of a pointwise convolution
 
 
@@ -239,13 +244,17 @@ def _register_tile(
     spatial, reduced = blocks.inner_loops(sch, anchor, below)
     batch, channels, *pixels, lanes = spatial
     steps = blocks.extent(sch, reduced[-1])
-    unroll = choose("unroll", divisors(steps), default=max(d for d in divisors(steps) if d <= 4))
+    options = unrollings(steps)
+    unroll = choose("unroll", options, default=max(d for d in options if d <= 4))
     *sums, last = reduced
+    window_row = sums[-1:] if blocks.extent(sch, sums[-1]) <= _UNROLLED_ROW else []
+    if window_row and not choose("unroll_window_row", (False, True), default=False):
+        window_row = []
     last_outer, last_inner = blocks.split(sch, last, [None, unroll])
     # One pixel meets all channel blocks in a row, so that only its broadcast is live.
     sch.reorder(*sums, last_outer, last_inner, batch, *pixels, channels, lanes)
     _vector_block(sch, lanes, machine)
-    for loop in [last_inner, *pixels, channels]:
+    for loop in [*window_row, last_inner, *pixels, channels]:
         sch.unroll(loop)
     sch.decompose_reduction(anchor, [*sums, last_outer][0])
     sch.set_scope(anchor, 0, "local")

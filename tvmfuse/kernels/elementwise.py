@@ -30,14 +30,17 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     total = product(blocks.extents(sch, loops))
     *outer, last = loops
     if blocks.extent(sch, last) >= machine.lanes:
-        rest, lanes = blocks.split_with_tail(sch, last, machine.lanes)
+        options = tuple(v for v in (1, 2, 4) if v * machine.lanes <= blocks.extent(sch, last))
+        vectors = choose("vectors", options, default=1)
+        rest, lanes = blocks.split_with_tail(sch, last, vectors * machine.lanes)
         outer, vector = [*outer, rest], [lanes]
     else:
         outer, vector = [*outer, last], []
     row = sch.fuse(*outer[:-1]) if len(outer) > 2 else outer[0]
     for other in others:
         sch.reverse_compute_at(other, row)
-    if total >= choose("parallel_from", (4096, 16384, 65536), default=_MIN_PARALLEL_ELEMENTS):
+    is_large = total >= _MIN_PARALLEL_ELEMENTS
+    if choose("is_parallel", (False, True), default=is_large):
         sch.parallel(row)
     for loop in vector:
         sch.vectorize(loop)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 MAX_COLUMN_VECTORS = 4
 _MANY_REGISTERS = 32
 _MIN_ACCUMULATORS = 8  # two units x four cycles of latency
+_MAX_UNROLLING = 64
 _LOAD_WEIGHT = 0.1  # loads are mostly hidden behind arithmetic, not wholly
 
 
@@ -234,6 +235,11 @@ def divisors(n: int) -> tuple[int, ...]:
     """Return the divisors of ``n``, ascending."""
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return tuple(sorted({*small, *(n // d for d in small)}))
+
+
+def unrollings(steps: int) -> tuple[int, ...]:
+    """Return the divisors of ``steps`` by which unrolling gives code of bearable size."""
+    return tuple(d for d in divisors(steps) if d <= _MAX_UNROLLING)
 
 
 def ceil_div(a: int, b: int) -> int:

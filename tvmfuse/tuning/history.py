@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
+from tvmfuse.kernels import families
 from tvmfuse.store import Device, Filter, Record, Session, Store, TargetKey
 from tvmfuse.store.keys import is_same_module
 from tvmfuse.store.records import TIMED
@@ -15,14 +16,7 @@ from tvmfuse.tuning.measure import Trial
 from tvmfuse.tuning.ranker import Sample
 from tvmfuse.tuning.task import Task
 
-VERSIONS: Mapping[str, int] = {
-    "conv": 1,
-    "window": 1,
-    "gemm": 1,
-    "reduction": 1,
-    "elementwise": 1,
-    "generic": 1,
-}
+VERSIONS: Mapping[str, int] = dict.fromkeys(families.FAMILIES, 1)
 """Version of each family's decisions: raised when a record of the old ones no longer fits."""
 
 _MOST_SIMILAR = 2000  # records of other kernels that a search starts from
