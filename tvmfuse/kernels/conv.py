@@ -18,6 +18,7 @@ convolution of stride 1 reads its pixels as one row, clamped at its end.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.tiling import (
+    MAX_UNROLLED,
     ConvTile,
     Machine,
     Tasks,
@@ -234,7 +236,6 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         sch.unroll(loop)
 
 
-_UNROLLED_ROW = 7  # taps of one row of a window that may be unrolled
 _FLAT_AXES = 6  # n, o, pixel, oi and the two sums of a pointwise convolution
 
 
@@ -244,17 +245,18 @@ def _register_tile(
     spatial, reduced = blocks.inner_loops(sch, anchor, below)
     batch, channels, *pixels, lanes = spatial
     steps = blocks.extent(sch, reduced[-1])
-    options = unrollings(steps)
+    body = math.prod(blocks.extents(sch, spatial)) // machine.lanes
+    options = unrollings(steps, body)
     unroll = choose("unroll", options, default=max(d for d in options if d <= 4))
     *sums, last = reduced
-    window_row = sums[-1:] if blocks.extent(sch, sums[-1]) <= _UNROLLED_ROW else []
-    if window_row and not choose("unroll_window_row", (False, True), default=False):
-        window_row = []
+    # The sum around it: the taps of one row of the window, or the blocks of channels.
+    is_small = blocks.extent(sch, sums[-1]) * unroll * body <= MAX_UNROLLED
+    is_unrolled = choose("unroll_outer", (False, True) if is_small else (False,), default=False)
     last_outer, last_inner = blocks.split(sch, last, [None, unroll])
     # One pixel meets all channel blocks in a row, so that only its broadcast is live.
     sch.reorder(*sums, last_outer, last_inner, batch, *pixels, channels, lanes)
     _vector_block(sch, lanes, machine)
-    for loop in [*window_row, last_inner, *pixels, channels]:
+    for loop in [*(sums[-1:] if is_unrolled else []), last_inner, *pixels, channels]:
         sch.unroll(loop)
     sch.decompose_reduction(anchor, [*sums, last_outer][0])
     sch.set_scope(anchor, 0, "local")

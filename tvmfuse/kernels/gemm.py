@@ -13,6 +13,7 @@ reduction would cost two thirds of the speed.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -224,7 +225,8 @@ def register_tile(
     """
     spatial, (k,) = blocks.inner_loops(sch, anchor, below)
     *_, rows, columns = spatial
-    options = unrollings(blocks.extent(sch, k))
+    body = math.prod(blocks.extents(sch, spatial)) // machine.lanes
+    options = unrollings(blocks.extent(sch, k), body)
     unroll = choose(name, options, default=max(d for d in options if d <= 4))
     k_outer, k_inner = blocks.split(sch, k, [None, unroll])
     sch.reorder(k_outer, k_inner, rows, columns)

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MAX_COLUMN_VECTORS = 4
+MAX_UNROLLED = 512  # vector instructions in one unrolled loop
 _MANY_REGISTERS = 32
 _MIN_ACCUMULATORS = 8  # two units x four cycles of latency
-_MAX_UNROLLING = 64
 _LOAD_WEIGHT = 0.1  # loads are mostly hidden behind arithmetic, not wholly
 
 
@@ -237,9 +237,18 @@ def divisors(n: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(n // d for d in small)}))
 
 
-def unrollings(steps: int) -> tuple[int, ...]:
-    """Return the divisors of ``steps`` by which unrolling gives code of bearable size."""
-    return tuple(d for d in divisors(steps) if d <= _MAX_UNROLLING)
+def unrollings(steps: int, body: int) -> tuple[int, ...]:
+    """Return the divisors of ``steps`` by which a loop may be unrolled.
+
+    Parameters
+    ----------
+    steps : int
+        Trip count of the loop.
+    body : int
+        Vector instructions in one step: beyond some hundred, LLVM takes seconds and the code
+        leaves the caches.
+    """
+    return tuple(d for d in divisors(steps) if d <= 4 or d * body <= MAX_UNROLLED)
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -34,7 +34,8 @@ class WorkerLost(Exception):  # noqa: N818 - becomes a failure record
 class WorkerProcess:
     """One process that answers lines of JSON with lines of JSON.
 
-    It leads a process group of its own, which is killed as a whole.
+    It leads a process group of its own, which is killed as a whole. It leaves no files: TVM
+    generates code for a CPU in memory.
 
     Parameters
     ----------
@@ -45,11 +46,9 @@ class WorkerProcess:
     """
 
     def __init__(self, *, threads: int, command: tuple[str, ...] = _COMMAND) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="tvmfuse-worker-")
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - see close
         variables = {
             "TVM_NUM_THREADS": str(threads),
-            "TMPDIR": self._scratch.name,
             "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]),
         }
         self._process = subprocess.Popen(
@@ -94,14 +93,13 @@ class WorkerProcess:
             raise WorkerLost("crash", f"an answer that cannot be read: {error}") from None
 
     def close(self) -> None:
-        """Kill it with all that it started, and remove what it left."""
+        """Kill it with all that it started."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):  # it ended by itself
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         for file in (self._stdin, self._stdout, self._errors):
             file.close()
-        self._scratch.cleanup()
 
     @property
     def _stdin(self) -> IO[bytes]:
