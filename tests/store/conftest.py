@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a store may be made: a file that is not there, or an empty database."""
     if request.param == "sqlite":
         return str(tmp_path / "tvmfuse.db")
-    return request.getfixturevalue("server").new_database()
+    return request.getfixturevalue("server").emptied_database()
 
 
 @pytest.fixture
@@ -63,6 +63,3 @@ def file(tmp_path: Path) -> Path:
             key = store.add_workload(workload(number))
             store.commit(*(ok(key, 10.0 + trial) for trial in range(20)))
     return path
-
-
-Fill = Callable[[Store], None]

@@ -138,9 +138,12 @@ def test_records_are_filtered_and_counted(store: Store, key: str) -> None:
     ]
 
 
-def test_pages_join_without_gap_or_repeat(store: Store, key: str) -> None:
-    store.commit(*(ok(key, 1.0 + n) for n in range(2100)))
-    assert [record.times_us[0] for record in store.records()] == [1.0 + n for n in range(2100)]
+def test_pages_join_without_gap_or_repeat(
+    store: Store, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tvmfuse.store.store._PAGE", 10)
+    store.commit(*(ok(key, 1.0 + n) for n in range(35)))
+    assert [record.times_us[0] for record in store.records()] == [1.0 + n for n in range(35)]
 
 
 def test_the_steps_make_the_tables_of_the_schema(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
@@ -21,6 +22,7 @@ BUSY_S = 30.0
 RETRY_S = 60.0  # how long a server may be away
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _READS = "tvmfuse_reads"
+_POOL = "tvmfuse"
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,13 @@ def postgres_backend(url: str, *, retry_s: float = RETRY_S) -> Backend:
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+pg8000")
     try:
-        engine = sa.create_engine(parsed, pool_pre_ping=True)
+        engine = sa.create_engine(parsed, pool_pre_ping=True, pool_logging_name=_POOL)
     except ImportError as error:
         raise StoreError(
             f"store: PostgreSQL needs the package {error.name}: pip install 'tvmfuse[postgres]'"
         ) from error
+    # A connection that cannot be closed because the server is gone is no news to anybody.
+    logging.getLogger(f"sqlalchemy.pool.impl.QueuePool.{_POOL}").setLevel(logging.CRITICAL)
     return Backend(engine, parsed.render_as_string(), retry_s=retry_s)
 
 

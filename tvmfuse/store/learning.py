@@ -113,12 +113,13 @@ def add_measurements(store: Store, measurements: Sequence[FusionMeasurement]) ->
     """
 
     def work(connection: sa.Connection) -> None:
+        references = rows.References(connection)
         for each in measurements:
             values = {
                 "uid": each.uid,
-                "device_id": rows.device_id(connection, each.device),
-                "target_id": rows.target_id(connection, each.target),
-                "session_id": rows.session_id(connection, each.session),
+                "device_id": references.device(each.device),
+                "target_id": references.target(each.target),
+                "session_id": references.session(each.session),
                 "candidate": each.text,
                 "fused_us": each.group.time.fused_us,
                 "unfused_us": each.group.time.unfused_us,
@@ -152,7 +153,7 @@ def add_cost_model(store: Store, model: CostModelFile) -> None:
             "uid": model.uid,
             "kind": model.kind,
             "features_version": model.features_version,
-            "device_id": rows.device_id(connection, model.device),
+            "device_id": rows.References(connection).device(model.device),
             "content": model.content.encode(),
             "trained_on": model.trained_on,
             "metrics": to_text(dict(model.metrics)),

@@ -50,48 +50,81 @@ def insert_new(connection: sa.Connection, table: sa.Table, values: Mapping[str, 
     return done.rowcount == 1
 
 
-def id_of(connection: sa.Connection, column: sa.Column[Any], value: str) -> int | None:
-    """Return the id of the row whose unique ``column`` has a value."""
-    statement = sa.select(column.table.c.id).where(column == value)
-    found = connection.execute(statement).scalar_one_or_none()
-    return None if found is None else int(found)
+class References:
+    """The ids, in one transaction, of what rows refer to; devices and targets are added.
 
-
-def device_id(connection: sa.Connection, device: Device) -> int:
-    """Return the id of a device, which is added where it is new."""
-    values = {
-        "fingerprint": device.fingerprint,
-        "kind": device.kind,
-        "family": device.family,
-        "name": device.name,
-        "details": to_text(dict(device.details)),
-    }
-    return _id_or_new(connection, schema.devices.c.fingerprint, values)
-
-
-def target_id(connection: sa.Connection, target: TargetKey) -> int:
-    """Return the id of a target, which is added where it is new."""
-    values = {"key": target.key, "kind": target.kind, "attrs": to_text(dict(target.attrs))}
-    return _id_or_new(connection, schema.targets.c.key, values)
-
-
-def session_id(connection: sa.Connection, uid: str) -> int | None:
-    """Return the id of a session; None stands for no session.
-
-    Raises
-    ------
-    StoreError
-        There is no such session.
+    Parameters
+    ----------
+    connection : sqlalchemy.Connection
+        The transaction.
     """
-    if not uid:
-        return None
-    found = id_of(connection, schema.sessions.c.uid, uid)
-    if found is None:
-        raise StoreError(f"store: a record names session {uid}, which was not added")
-    return found
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self.connection = connection
+        self._ids: dict[tuple[str, str], int] = {}
+
+    def workload(self, key: str) -> int:
+        """Return the id of a workload.
+
+        Raises
+        ------
+        StoreError
+            There is no such workload.
+        """
+        found = self._id(schema.workloads.c.key, key)
+        if found is None:
+            raise StoreError(f"store: a record names workload {key}, which was not added")
+        return found
+
+    def session(self, uid: str) -> int | None:
+        """Return the id of a session; None stands for no session.
+
+        Raises
+        ------
+        StoreError
+            There is no such session.
+        """
+        found = self._id(schema.sessions.c.uid, uid) if uid else None
+        if uid and found is None:
+            raise StoreError(f"store: a record names session {uid}, which was not added")
+        return found
+
+    def device(self, device: Device) -> int:
+        """Return the id of a device."""
+        values = {
+            "fingerprint": device.fingerprint,
+            "kind": device.kind,
+            "family": device.family,
+            "name": device.name,
+            "details": to_text(dict(device.details)),
+        }
+        return self._id_or_new(schema.devices.c.fingerprint, values)
+
+    def target(self, target: TargetKey) -> int:
+        """Return the id of a target."""
+        values = {"key": target.key, "kind": target.kind, "attrs": to_text(dict(target.attrs))}
+        return self._id_or_new(schema.targets.c.key, values)
+
+    def _id_or_new(self, column: sa.Column[Any], values: Mapping[str, Any]) -> int:
+        found = self._id(column, values[column.name])
+        if found is None:
+            insert_new(self.connection, column.table, values)
+            found = self._id(column, values[column.name])
+        assert found is not None
+        return found
+
+    def _id(self, column: sa.Column[Any], value: str) -> int | None:
+        at = (column.table.name, value)
+        if at not in self._ids:
+            statement = sa.select(column.table.c.id).where(column == value)
+            found = self.connection.execute(statement).scalar_one_or_none()
+            if found is None:
+                return None
+            self._ids[at] = int(found)
+        return self._ids[at]
 
 
-def insert_record(connection: sa.Connection, record: Record) -> bool:
+def insert_record(record: Record, references: References) -> bool:
     """Insert a record; return whether it was new.
 
     Raises
@@ -99,17 +132,14 @@ def insert_record(connection: sa.Connection, record: Record) -> bool:
     StoreError
         Its workload or its session was not added.
     """
-    workload = id_of(connection, schema.workloads.c.key, record.workload)
-    if workload is None:
-        raise StoreError(f"store: a record names workload {record.workload}, which was not added")
     values = {
         **record_values(record),
-        "workload_id": workload,
-        "device_id": device_id(connection, record.device),
-        "target_id": target_id(connection, record.target),
-        "session_id": session_id(connection, record.session),
+        "workload_id": references.workload(record.workload),
+        "device_id": references.device(record.device),
+        "target_id": references.target(record.target),
+        "session_id": references.session(record.session),
     }
-    return insert_new(connection, schema.records, values)
+    return insert_new(references.connection, schema.records, values)
 
 
 def record_values(record: Record) -> dict[str, Any]:
@@ -229,13 +259,3 @@ def _device(row: Any, prefix: str) -> Device:
         getattr(row, f"{prefix}{field}") for field in ("kind", "family", "name", "details")
     )
     return Device(kind, family, name, json.loads(details))
-
-
-def _id_or_new(connection: sa.Connection, column: sa.Column[Any], values: Mapping[str, Any]) -> int:
-    value = values[column.name]
-    found = id_of(connection, column, value)
-    if found is None:
-        insert_new(connection, column.table, values)
-        found = id_of(connection, column, value)
-    assert found is not None
-    return found

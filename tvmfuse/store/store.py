@@ -123,9 +123,12 @@ class Store:
         StoreError
             The store cannot be written to, or a workload or session was not added.
         """
-        return self.backend.write(
-            lambda connection: sum(rows.insert_record(connection, record) for record in records)
-        )
+
+        def work(connection: sa.Connection) -> int:
+            references = rows.References(connection)
+            return sum(rows.insert_record(record, references) for record in records)
+
+        return self.backend.write(work)
 
     def ranked(self, query: Query, *, any_of_family: bool, limit: int) -> Sequence[Record]:
         """Return the fastest whole records that were asked for, best first."""
