@@ -92,12 +92,14 @@ def sigmoid(x: Expr) -> Expr:
 
 def clip(x: Expr, low: float, high: float) -> Expr:
     """Limit ``x`` to [low, high]; NaN stays NaN."""
-    return tirx.Min(_as(x, high), tirx.Max(_as(x, low), _expr(x)))
+    x = _expr(x)
+    return tirx.Min(_as(x, high), tirx.Max(_as(x, low), x))
 
 
 def relu(x: Expr) -> Expr:
     """Return ``x`` where it is positive or NaN, else 0."""
-    return tirx.Max(_as(x, 0), _expr(x))
+    x = _expr(x)
+    return tirx.Max(_as(x, 0), x)
 
 
 def maximum(a: Expr, b: Expr) -> Expr:
