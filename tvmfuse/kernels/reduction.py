@@ -158,7 +158,9 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         if not (is_full and i in axes) and i < _spatial(sch, out)
     ]
     elements = product(blocks.extents(sch, loops)) if is_full else _work(sch)
-    _by_rows(sch, out, outside, within, machine, is_parallel=elements >= _MIN_PARALLEL_ELEMENTS)
+    is_large = elements >= _MIN_PARALLEL_ELEMENTS
+    is_parallel = choose("is_parallel", (False, True), default=is_large)
+    _by_rows(sch, out, outside, within, machine, is_parallel=is_parallel)
 
 
 def _by_rows(
