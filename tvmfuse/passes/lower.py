@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm, tvm_ffi
 from tvmfuse.errors import LoweringError
+from tvmfuse.kernels.legalize import APPROXIMATED
 from tvmfuse.passes.codegen import FAILURES, one_line
 from tvmfuse.passes.partition import inline_group
 from tvmfuse.plan import Rejection
 
 Rules = Mapping[str, Any]  # operator -> legalisation, see kernels/legalize.py
+
+# Wherever a name is used, TVM's LLVM code generator analyses all that it stands for. Four
+# functions within one another take it half a minute, and each more twenty times as long.
+_MAX_NESTING = 3
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,7 @@ class _Kernels:
     def __init__(self, mod: Any, target: Any, rules: Rules) -> None:
         self._mod = mod
         self._target = target
+        self._rules = rules
         self._pipeline = tvm.transform.Sequential(
             [relax.transform.LegalizeOps(dict(rules)), relax.transform.FuseTIR()]
         )
@@ -150,6 +156,8 @@ class _Kernels:
 
     def _lowered(self, var: Any, group: Any) -> Any:
         name = str(var.name_hint)
+        if _nesting(group, APPROXIMATED & set(self._rules)) > _MAX_NESTING:
+            raise _Failed(name, f"more than {_MAX_NESTING} approximated functions of one another")
         try:
             with self._target:
                 mod = self._pipeline(_alone(self._mod, var, group))
@@ -202,6 +210,16 @@ def _alone(mod: Any, var: Any, group: Any) -> Any:
     main = relax.Function(params, body, call.ty, is_pure=True)
     functions[tvm.ir.GlobalVar("main")] = main.with_attr("global_symbol", "main")
     return relax.transform.Normalize()(tvm.IRModule(functions))
+
+
+def _nesting(group: Any, operators: Set[str]) -> int:
+    """Return how many of ``operators`` are at most applied to one another's results."""
+    depths: dict[Any, int] = {}
+    for binding in group.body.blocks[0].bindings:
+        below = (depths.get(var, 0) for var in relax.analysis.free_vars(binding.value))
+        name = str(getattr(getattr(binding.value, "op", None), "name", ""))
+        depths[binding.var] = max(below, default=0) + (name in operators)
+    return max(depths.values(), default=0)
 
 
 def _is_group(function: Any) -> bool:
