@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.store.kernels import scale_shift
-from tvmfuse._tvm import tvm, tvm_ffi
+from tvmfuse._tvm import te, tvm, tvm_ffi
 from tvmfuse.errors import StoreError
 from tvmfuse.store import keys
 
@@ -53,3 +53,10 @@ def test_a_module_of_two_functions_is_no_workload() -> None:
     module = tvm.IRModule({"a": scale_shift(), "b": scale_shift()})
     with pytest.raises(StoreError, match="one function, but got 2"):
         keys.entry(module)
+
+
+def test_extents_are_shown_as_numbers_and_names() -> None:
+    n = tvm.tirx.Var("n", "int64")
+    x = te.placeholder((n, tvm.tirx.const(4, "int64")), "float32", name="x")
+    function = te.create_prim_func([x, te.compute(x.shape, lambda i, j: x[i, j] + 1.0, name="y")])
+    assert keys.workload(function).summary == "y (float32[n,4], float32[n,4])"

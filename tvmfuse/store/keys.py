@@ -147,6 +147,11 @@ def _is_block(call: ast.Call) -> bool:
 
 def _summary(function: Any) -> str:
     """Return what a person reads: the blocks, and the types of the arguments."""
-    types = (f"{p.ty.dtype}[{','.join(map(str, p.ty.shape))}]" for p in function.params)
+    types = (f"{p.ty.dtype}[{','.join(map(_extent, p.ty.shape))}]" for p in function.params)
     names = [name for name in block_names(function) if name != "root"]
     return f"{'+'.join(names)} ({', '.join(types)})"
+
+
+def _extent(extent: Any) -> str:
+    """Write an extent; one of 64 bits prints as ``T.int64(3)`` otherwise."""
+    return str(extent.value if isinstance(extent, tvm.tirx.IntImm) else extent)
