@@ -1,218 +1,194 @@
-"""All stages together: whatever graph comes, fused, unfused and NumPy agree."""
+"""The order of the stages, and what they keep: numbers, names, and how a model is called."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from scipy import special
 
+import tvmfuse
 from tests import graphs
-from tests.kernels.contract import MACHINES
-from tests.kernels.test_window import patches
-from tvmfuse import testing
-from tvmfuse._tvm import relax
-from tvmfuse.kernels.conv import Window
-from tvmfuse.patterns.references import conv2d, softmax
+from tvmfuse import _pipeline, testing
+from tvmfuse._pipeline import Options
+from tvmfuse._tvm import relax, tirx, tvm
+from tvmfuse.frontend import import_model
+from tvmfuse.kernels import legalize
+from tvmfuse.passes import codegen, verify
+from tvmfuse.passes.canonicalise import canonicalise
+from tvmfuse.passes.layout import layout
+from tvmfuse.passes.lower import lower
+from tvmfuse.passes.parameters import lift_parameters
+from tvmfuse.passes.partition import partition
+from tvmfuse.passes.schedule import machine_of, schedule
+from tvmfuse.patterns.references import conv2d
+from tvmfuse.plan import Candidate, RunTime
+from tvmfuse.targets import resolve
 
 op = relax.op
-Array = np.ndarray[Any, Any]
 
-IMAGE = (1, 12, 6, 5)
-MAX_CHANNELS = 48
-
-
-class Value(NamedTuple):
-    """A value of a random graph: in Relax, and in float64."""
-
-    expr: Any
-    array: Array
-
-
-Apply = Callable[[Value, Value, int], Value]
+RNG = np.random.default_rng(0)
+WEIGHTS = {
+    "kernel": RNG.normal(0, 0.2, (16, 3, 3, 3)),
+    "bias": RNG.normal(0, 1, 16),
+    "scale": RNG.uniform(0.5, 2, 16),
+    "shift": RNG.normal(0, 1, 16),
+    "mean": RNG.normal(0, 1, 16),
+    "variance": RNG.uniform(0.5, 2, 16),
+    "matrix": RNG.normal(0, 0.3, (16, 5)),
+}
+X = testing.random_array((2, 3, 6, 7), "float32")
 
 
-def unary(graph: Callable[[Any], Any], reference: Callable[[Array], Array]) -> Apply:
-    return lambda x, _, __: Value(graph(x.expr), reference(x.array))
-
-
-def binary(graph: Callable[..., Any], reference: Callable[..., Array]) -> Apply:
-    def apply(x: Value, y: Value, _seed: int) -> Value:
-        try:
-            np.broadcast_shapes(x.array.shape, y.array.shape)
-        except ValueError:
-            y = x
-        return Value(graph(x.expr, y.expr), reference(x.array, y.array))
-
-    return apply
-
-
-def convolution(filters: int, kernel: int, *, is_depthwise: bool = False, stride: int = 1) -> Apply:
-    def apply(x: Value, _: Value, seed: int) -> Value:
-        channels = x.array.shape[1]
-        out = channels if is_depthwise else filters
-        shape = (out, 1 if is_depthwise else channels, kernel, kernel)
-        weight = testing.random_array(shape, "float32", seed=seed, spread=0.5 / kernel)
-        options: dict[str, Any] = {
-            "strides": (stride, stride),
-            "padding": (kernel // 2,) * 4,
-            "groups": channels if is_depthwise else 1,
-        }
-        return Value(
-            op.nn.conv2d(x.expr, relax.const(weight), **options),
-            conv2d(x.array, weight.astype(np.float64), **options),
-        )
-
-    return apply
-
-
-def pooling(name: str, reference: Callable[[Array], Array], fill: float) -> Apply:
-    window = Window((3, 3), padding=(1, 1, 1, 1))
-
-    def apply(x: Value, _: Value, __: int) -> Value:
-        graph = getattr(op.nn, name)(x.expr, (3, 3), padding=1, count_include_pad=True)
-        return Value(graph, reference(patches(x.array, window, fill)))
-
-    return apply
-
-
-def linear(x: Value, _: Value, seed: int) -> Value:
-    width = x.array.shape[-1]
-    weight = testing.random_array((width, width), "float32", seed=seed, spread=width**-0.5)
-    return Value(op.matmul(x.expr, relax.const(weight)), x.array @ weight.astype(np.float64))
-
-
-def scores(x: Value, _: Value, __: int) -> Value:
-    graph = op.matmul(x.expr, op.permute_dims(x.expr, [0, 1, 3, 2]))
-    scale = x.array.shape[-1] ** -0.5
-    array = x.array @ x.array.swapaxes(2, 3) * scale
-    return Value(op.multiply(graph, relax.const(scale, "float32")), array)
-
-
-def biased(x: Value, _: Value, seed: int) -> Value:
-    bias = testing.random_array((x.array.shape[1], 1, 1), "float32", seed=seed)
-    return Value(op.add(x.expr, relax.const(bias)), x.array + bias)
-
-
-def joined(x: Value, y: Value, _: int) -> Value:
-    fits = x.array.shape[::2] == y.array.shape[::2] and x.array.shape[3] == y.array.shape[3]
-    other = y if fits and x.array.shape[1] + y.array.shape[1] <= MAX_CHANNELS else None
-    if other is None:
-        return x
-    return Value(op.concat([x.expr, other.expr], 1), np.concatenate([x.array, other.array], 1))
-
-
-def normalised(x: Value, _: Value, __: int) -> Value:
-    ones, zeros = (relax.const(np.full(x.array.shape[-1], v, "float32")) for v in (1, 0))
-    distance = x.array - x.array.mean(-1, keepdims=True)
-    array = distance / np.sqrt((distance**2).mean(-1, keepdims=True) + 0.1)
-    return Value(op.nn.layer_norm(x.expr, ones, zeros, [-1], 0.1), array)
-
-
-def batch_normalised(x: Value, _: Value, seed: int) -> Value:
-    channels = x.array.shape[1]
-    gamma, beta, mean = (
-        testing.random_array((channels,), "float32", seed=seed + i) for i in range(3)
+def network() -> onnx.ModelProto:
+    """Return convolution, batch norm, relu, pooling and a product, as ONNX has them."""
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel", "bias"], ["c"], pads=[1] * 4),
+        helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "variance"], ["n"]),
+        helper.make_node("Relu", ["n"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "matrix"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 5])],
+        [numpy_helper.from_array(w.astype("float32"), name) for name, w in WEIGHTS.items()],
     )
-    variance = 0.5 + np.abs(testing.random_array((channels,), "float32", seed=seed + 3))
-    constants = [relax.const(v) for v in (gamma, beta, mean, variance)]
-    graph = op.nn.batch_norm(x.expr, *constants, axis=1, epsilon=1e-3, training=False)[0]
-    wide = [v.astype(np.float64)[:, None, None] for v in (gamma, beta, mean, variance)]
-    return Value(graph, (x.array - wide[2]) / np.sqrt(wide[3] + 1e-3) * wide[0] + wide[1])
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def flat_rows(x: Value, _: Value, __: int) -> Value:
-    shape = (*x.array.shape[:2], 1, x.array.shape[2] * x.array.shape[3])
-    return Value(op.reshape(x.expr, shape), x.array.reshape(shape))
+def expected() -> Any:
+    """Return what the network computes, in float64."""
+    w = {name: value.astype("float32").astype(np.float64) for name, value in WEIGHTS.items()}
+    wide = {name: value[:, None, None] for name, value in w.items() if value.ndim == 1}
+    y = conv2d(X.astype(np.float64), w["kernel"], padding=(1, 1, 1, 1)) + wide["bias"]
+    y = (y - wide["mean"]) / np.sqrt(wide["variance"] + 1e-5) * wide["scale"] + wide["shift"]
+    return np.maximum(y, 0).mean((2, 3)) @ w["matrix"]
 
 
-OPERATORS: Mapping[str, Apply] = {
-    "relu": unary(op.nn.relu, lambda x: np.maximum(x, 0)),
-    "tanh": unary(op.tanh, np.tanh),
-    "sigmoid": unary(op.sigmoid, lambda x: 1 / (1 + np.exp(-x))),
-    "clip": unary(lambda x: op.clip(x, -0.5, 1.0), lambda x: np.clip(x, -0.5, 1)),
-    "half": unary(lambda x: op.multiply(x, relax.const(0.5, "float32")), lambda x: x * 0.5),
-    "add": binary(op.add, np.add),
-    "subtract": binary(op.subtract, np.subtract),
-    "multiply": binary(lambda x, y: op.multiply(op.tanh(x), y), lambda x, y: np.tanh(x) * y),
-    "maximum": binary(op.maximum, np.maximum),
-    "bias": biased,
-    "conv 3 x 3": convolution(16, 3),
-    "conv 1 x 1": convolution(12, 1),
-    "conv, stride 2": convolution(8, 3, stride=2),
-    "depthwise": convolution(0, 3, is_depthwise=True),
-    "batch norm": batch_normalised,
-    "max pool": pooling("max_pool2d", lambda p: p.max(-1), -np.inf),
-    "mean pool": pooling("avg_pool2d", lambda p: p.mean(-1), 0.0),
-    "mean of the image": unary(
-        lambda x: op.mean(x, [2, 3], keepdims=True), lambda x: x.mean((2, 3), keepdims=True)
+def test_a_network_equals_numpy_by_two_kernels_and_conversions() -> None:
+    compiled = _pipeline.build(import_model(network()), resolve("cpu"))
+    testing.assert_close(tvmfuse.Session.of(compiled)(X), expected())
+    families = [kernel.family for kernel in compiled.kernels]
+    assert "conv" in families
+    assert "gemm" in families
+    assert not any(kernel.note for kernel in compiled.kernels)
+
+
+@pytest.mark.parametrize("spec", ["llvm", {"kind": "llvm", "num-cores": 2}])
+def test_weights_that_stay_inputs_compile_and_are_right(spec: Any) -> None:
+    model = import_model(network(), keep_params=True)
+    mod, params = relax.frontend.detach_params(model.module)
+    executable = tvm.compile(mod, tvm.target.Target(spec), relax_pipeline=_pipeline.pipeline())
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(X), *params["main"])
+    testing.assert_close(found.numpy(), expected())
+
+
+def test_each_stage_returns_a_well_formed_module() -> None:
+    target = resolve("cpu")
+    machine = machine_of(target)
+    planned = _pipeline.plan(import_model(network()).module, target)
+    stages = {"canonicalise": planned.module}
+    stages["partition"] = partition(planned.module, planned.plan)
+    stages["layout"] = layout(stages["partition"], machine)
+    stages["lower"] = lower(stages["layout"], target.tvm(), legalize.rules(machine)).module
+    stages["views"] = codegen.lower_views(stages["lower"], target.tvm())
+    stages["schedule"] = schedule(stages["views"], target).module
+    stages["parameters"] = lift_parameters(stages["schedule"]).module
+    for name, mod in stages.items():
+        verify.check(mod, name)
+
+
+def test_every_kernel_of_a_network_is_one() -> None:
+    prepared = _pipeline.prepare(import_model(network()).module, resolve("cpu"))
+    for name, kernel in prepared.schedules.kernels.items():
+        assert verify.is_one_kernel(verify.kernel_facts(kernel.function)), name
+
+
+class Never:
+    """Predicts that no fusion is worth it."""
+
+    def predict(self, candidate: Candidate) -> RunTime:
+        return RunTime(fused_us=2.0 * len(candidate.bindings), unfused_us=1.0)
+
+
+def test_the_cost_model_decides_what_is_fused() -> None:
+    model = import_model(network())
+    compiled = _pipeline.build(model, resolve("cpu"), options=Options(cost_model=Never()))
+    assert compiled.plan.groups == ()
+    assert {rejection.stage for rejection in compiled.plan.rejections} >= {"plan"}
+    testing.assert_close(tvmfuse.Session.of(compiled)(X), expected())
+
+
+def test_without_fusion_nothing_is_planned_or_rejected() -> None:
+    planned = _pipeline.plan(
+        import_model(network()).module, resolve("cpu"), options=Options(fuse=False)
+    )
+    assert (planned.plan.groups, planned.plan.rejections) == ((), ())
+
+
+def test_equal_layers_share_one_kernel() -> None:
+    def graph(x: Any) -> Any:
+        for seed in range(3):
+            weight = testing.random_array((16, 16, 3, 3), "float32", seed=seed, spread=0.1)
+            x = op.nn.relu(op.nn.conv2d(x, relax.const(weight), padding=1))
+        return x
+
+    compiled = graphs.compiled(graphs.module(graph, (1, 16, 8, 8)))
+    assert [kernel.family for kernel in compiled.kernels].count("conv") == 1
+    assert len(compiled.params) == 3
+
+
+IDENTITIES: dict[str, Any] = {
+    "an input as the output": lambda x: x,
+    "an input as two outputs": lambda x: [x, x],
+    "one value as two outputs": lambda x: [op.nn.relu(x), op.nn.relu(x)],
+    "a constant as an output": lambda x: [op.nn.relu(x), relax.const(np.float32(3))],
+    "a view of an input": lambda x: op.reshape(x, (21, 12)),
+    "a view of a result": lambda x: op.reshape(op.nn.relu(x), (21, 12)),
+    "a view between two kernels": lambda x: op.nn.relu(
+        op.matmul(op.reshape(op.exp(x), (36, 7)), relax.const(np.eye(7, dtype="float32")))
     ),
-    "max of channels": unary(
-        lambda x: op.max(x, [1], keepdims=True), lambda x: x.max(1, keepdims=True)
-    ),
-    "softmax": unary(lambda x: op.nn.softmax(x, -1), softmax),
-    "layer norm": normalised,
-    "linear": linear,
-    "scores": scores,
-    "transpose": unary(lambda x: op.permute_dims(x, [0, 1, 3, 2]), lambda x: x.swapaxes(2, 3)),
-    "reshape": flat_rows,
-    "concat": joined,
 }
 
 
-@dataclass(frozen=True)
-class Step:
-    """One operator of a random graph; operands count back from the newest value."""
-
-    operator: str
-    left: int
-    right: int
-
-
-STEPS = st.lists(
-    st.builds(
-        Step,
-        st.sampled_from(sorted(OPERATORS)),
-        st.sampled_from((0, 0, 0, 1, 2)),
-        st.integers(0, 3),
-    ),
-    min_size=3,
-    max_size=12,
-)
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_graphs_of_hardly_any_operator_compile(name: str) -> None:
+    mod = graphs.module(IDENTITIES[name], X)
+    plain = testing.run(testing.compile_plainly(mod), [X])
+    for found, exact in zip(graphs.run(mod, X), plain, strict=True):
+        testing.assert_close(found, exact.astype(np.float64))
 
 
-def built(steps: list[Step], x: Array) -> tuple[Any, list[Array]]:
-    """Build the module of a random graph, and what its two results are in float64."""
-    param = relax.Var("x", relax.TensorType(x.shape, "float32"))
+def test_symbolic_extents_compile_and_are_right() -> None:
+    rows = tirx.Var("rows", "int64")
+    x = relax.Var("x", relax.TensorType((rows, 24), "float32"))
+    weight = testing.random_array((24, 16), "float32", seed=1)
     builder = relax.BlockBuilder()
-    values = [Value(param, x.astype(np.float64))]
-    with builder.function("main", [param]):
+    with builder.function("main", [x]):
         with builder.dataflow():
-            for seed, step in enumerate(steps):
-                left, right = (values[-1 - i % len(values)] for i in (step.left, step.right))
-                found = OPERATORS[step.operator](left, right, 10 * seed)
-                values.append(Value(builder.emit(found.expr), found.array))
-            results = [values[-1], values[len(values) // 2]]
-            outputs = [builder.emit_output(result.expr) for result in results]
-        builder.emit_func_output(relax.Tuple(outputs))
-    return builder.get(), [result.array for result in results]
+            y = builder.emit(op.nn.gelu(op.matmul(x, relax.const(weight))))
+            out = builder.emit_output(op.nn.softmax(y, -1))
+        builder.emit_func_output(out)
+    executable = tvm.compile(builder.get(), "llvm", relax_pipeline="tvmfuse")
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    for count in (1, 7):
+        values = testing.random_array((count, 24), "float32")
+        z = values.astype(np.float64) @ weight
+        exact = special.softmax(z * special.ndtr(z), -1)
+        testing.assert_close(machine["main"](tvm.runtime.tensor(values)).numpy(), exact)
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(STEPS, st.sampled_from(sorted(MACHINES)))
-def test_random_graphs_agree_fused_unfused_and_with_numpy(steps: list[Step], name: str) -> None:
-    x = testing.random_array(IMAGE, "float32")
-    mod, exact = built(steps, x)
-    target = graphs.on(MACHINES[name])
-    for options in (None, graphs.UNFUSED):
-        compiled = graphs.compiled(mod, target=target, options=options)
-        for found, expected in zip(graphs.run(compiled, x), exact, strict=True):
-            testing.assert_close(found, expected)
+def test_canonical_modules_keep_the_signature() -> None:
+    mod = import_model(network()).module
+    before, after = mod["main"], canonicalise(mod)["main"]
+    assert [str(p.name) for p in after.params] == [str(p.name) for p in before.params]
+    assert str(after.ret_ty) == str(before.ret_ty)
