@@ -99,17 +99,34 @@ def alternate(
             workers[side.name], versions[side.name] = stack.enter_context(
                 start(side, timeout_s=timeout_s)
             )
-        calls = {
-            name: calls_in(round_us, call_us=min(worker.times_us(3, timeout_s=timeout_s)))
-            for name, worker in workers.items()
-        }
-        medians: dict[str, list[float]] = {name: [] for name in workers}
         progress(f"time {len(workers)} x {rounds} rounds")
-        for number in range(rounds):
-            for name in list(workers) if number % 2 == 0 else reversed(workers):
-                medians[name].append(_turn(workers[name], calls[name], timeout_s=timeout_s))
-    timings = {name: Timing(tuple(medians[name]), calls[name]) for name in medians}
+        timings = take_turns(workers, rounds=rounds, round_us=round_us, timeout_s=timeout_s)
     return Benchmark(timings, versions)
+
+
+def take_turns(
+    workers: Mapping[str, Worker],
+    *,
+    rounds: int = 15,
+    round_us: float = 250e3,
+    timeout_s: float = 600.0,
+) -> dict[str, Timing]:
+    """Time sides that run already in alternation; see :func:`alternate`.
+
+    Raises
+    ------
+    TuningError
+        A side failed, or did not answer in time.
+    """
+    calls = {
+        name: calls_in(round_us, call_us=min(worker.times_us(3, timeout_s=timeout_s)))
+        for name, worker in workers.items()
+    }
+    medians: dict[str, list[float]] = {name: [] for name in workers}
+    for number in range(rounds):
+        for name in list(workers)[:: 1 if number % 2 == 0 else -1]:
+            medians[name].append(_turn(workers[name], calls[name], timeout_s=timeout_s))
+    return {name: Timing(tuple(medians[name]), calls[name]) for name in medians}
 
 
 def _turn(worker: Worker, calls: int, *, timeout_s: float) -> float:

@@ -45,14 +45,20 @@ class Side:
 
 
 def python_side(
-    name: str, model: Path, inputs: Path, *, threads: int, python: str = sys.executable
+    name: str,
+    model: Path,
+    inputs: Path,
+    *,
+    threads: int,
+    python: str = sys.executable,
+    script: Path | None = None,
 ) -> Side:
-    """Return a side that :mod:`tvmfuse.runtime.worker` knows by name.
+    """Return a side that :mod:`tvmfuse.runtime.worker` can load.
 
     Parameters
     ----------
     name : str
-        A key of ``worker.SIDES``.
+        A key of ``worker.SIDES``; any where ``script`` is given.
     model : Path
         A bundle for ``tvmfuse``, an ONNX file for the others.
     inputs : Path
@@ -61,11 +67,13 @@ def python_side(
         Threads that it may use.
     python : str
         The interpreter: that of another environment where the side needs one.
+    script : Path, optional
+        A Python file whose function ``load`` loads the model.
     """
     # -P: the folder of the script holds modules that are not meant to be top-level.
-    script = (python, "-P", str(Path(worker.__file__)))
-    arguments = (name, str(model), str(inputs), "--threads", str(threads))
-    return Side(name, script + arguments, threads)
+    command = (python, "-P", str(Path(worker.__file__)))
+    arguments = (str(script or name), str(model), str(inputs), "--threads", str(threads))
+    return Side(name, command + arguments, threads)
 
 
 class Worker:

@@ -4,7 +4,10 @@ Run as a script, with ``python -P worker.py SIDE MODEL INPUTS.npz --threads N``:
 imports nothing of tvmfuse until the side asks for it, so that it also runs in an
 environment that holds only NumPy and a peer. Once the model is loaded it writes
 one line of JSON that says so. For each line ``{"calls": n}`` it then reads, it
-calls the model n times and answers ``{"us": [...]}``, the time of each call.
+calls the model n times and answers ``{"us": [...]}``, the time of each call; for
+``{"save": "file.npz"}`` it calls it once, and keeps the outputs in that file.
+
+SIDE is one of ``SIDES``, or a Python file whose function ``load`` is like theirs.
 """
 
 from __future__ import annotations
@@ -12,19 +15,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 Feeds = Mapping[str, np.ndarray[Any, Any]]
-Load = Callable[[str, Feeds, int], tuple[Callable[[], object], str]]
+Call = Callable[[], Sequence[np.ndarray[Any, Any]]]  # runs the model, returns outputs in order
+Load = Callable[[str, Feeds, int], tuple[Call, str]]  # model, inputs, threads; also its version
 
 
-def load_tvmfuse(model: str, feeds: Feeds, threads: int) -> tuple[Callable[[], object], str]:
+def load_tvmfuse(model: str, feeds: Feeds, threads: int) -> tuple[Call, str]:
     """Load a bundle; the driver sets ``TVM_NUM_THREADS``."""
     # As a script this file knows no package; the folder it lies in may not be installed.
     sys.path.append(str(Path(__file__).parents[2]))
@@ -35,7 +40,7 @@ def load_tvmfuse(model: str, feeds: Feeds, threads: int) -> tuple[Callable[[], o
     return lambda: session.run(None, feeds), f"tvm {installed()[0]}"
 
 
-def load_onnxruntime(model: str, feeds: Feeds, threads: int) -> tuple[Callable[[], object], str]:
+def load_onnxruntime(model: str, feeds: Feeds, threads: int) -> tuple[Call, str]:
     """Load an ONNX file with the defaults of ONNX Runtime, but for its threads."""
     import onnxruntime
 
@@ -49,7 +54,7 @@ def load_onnxruntime(model: str, feeds: Feeds, threads: int) -> tuple[Callable[[
 SIDES: Mapping[str, Load] = {"tvmfuse": load_tvmfuse, "onnxruntime": load_onnxruntime}
 
 
-def serve(call: Callable[[], object], version: str, *, replies: TextIO) -> None:
+def serve(call: Call, version: str, *, replies: TextIO) -> None:
     """Call and time as standard input asks, until it ends.
 
     Parameters
@@ -63,18 +68,18 @@ def serve(call: Callable[[], object], version: str, *, replies: TextIO) -> None:
     """
     _reply(replies, {"version": version})
     for line in sys.stdin:
-        times_us = []
-        for _ in range(json.loads(line)["calls"]):
-            start = time.perf_counter_ns()
-            call()
-            times_us.append((time.perf_counter_ns() - start) / 1e3)
-        _reply(replies, {"us": times_us})
+        request = json.loads(line)
+        if "save" in request:
+            np.savez(request["save"], *call())
+            _reply(replies, {"saved": request["save"]})
+        else:
+            _reply(replies, {"us": [_time_us(call) for _ in range(request["calls"])]})
 
 
 def main(sides: Mapping[str, Load] = SIDES) -> None:
     """Load the side that the command line names, and serve."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("side", choices=sorted(sides))
+    parser.add_argument("side", help=f"{', '.join(sides)}, or a Python file")
     parser.add_argument("model")
     parser.add_argument("inputs")
     parser.add_argument("--threads", type=int, required=True)
@@ -82,8 +87,15 @@ def main(sides: Mapping[str, Load] = SIDES) -> None:
     replies = _private_stdout()
     with np.load(arguments.inputs, allow_pickle=False) as file:
         feeds = dict(file)
-    call, version = sides[arguments.side](arguments.model, feeds, arguments.threads)
+    load = sides.get(arguments.side) or runpy.run_path(arguments.side)["load"]
+    call, version = load(arguments.model, feeds, arguments.threads)
     serve(call, version, replies=replies)
+
+
+def _time_us(call: Call) -> float:
+    start = time.perf_counter_ns()
+    call()
+    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _private_stdout() -> TextIO:

@@ -1,0 +1,58 @@
+"""torch.compile (Inductor).
+
+The exported networks are built anew in torch from the same seed, as its users have
+them; other ONNX files come through onnx2torch.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+Array = np.ndarray[Any, Any]
+
+EXPORTER = Path(__file__).parents[1] / "export_models.py"
+
+
+def load(
+    model: str, feeds: Mapping[str, Array], threads: int
+) -> tuple[Callable[[], list[Array]], str]:
+    """Compile an ONNX file; see ``tvmfuse/runtime/worker.py``."""
+    path = Path(model)
+    # Compiled code stays beside the model for the next process; it depends on the threads.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.parent / f"inductor-{threads}")
+    torch.set_num_threads(threads)
+    torch.set_num_interop_threads(1)
+    torch._inductor.config.freezing = True  # weights are constants, as for every other side
+    module, origin = build(path)
+    compiled = torch.compile(module.eval())
+    inputs = [torch.from_numpy(array) for array in feeds.values()]
+
+    def call() -> list[Array]:
+        with torch.no_grad():
+            outputs = compiled(*inputs)
+        several = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        return [output.numpy() for output in several]
+
+    call()  # compiles
+    return call, f"torch {torch.__version__.partition('+')[0]}, {origin}"
+
+
+def build(path: Path) -> tuple[nn.Module, str]:
+    """Return the network in torch, and where it comes from."""
+    exporter = runpy.run_path(str(EXPORTER))
+    if path.stem in exporter["NAMES"]:
+        torch.manual_seed(exporter["SEED"])
+        module = exporter["BUILDERS"][path.stem.removesuffix(exporter["KEEPS_BATCH_NORM"])]().module
+        exporter["randomise"](module)
+        return module, "torchvision or transformers"
+    import onnx2torch
+
+    return onnx2torch.convert(str(path)), "onnx2torch"
