@@ -143,3 +143,27 @@ def test_what_makes_no_difference_is_not_kept() -> None:
 
 def test_no_time_means_nothing_is_kept() -> None:
     assert confirm(WINNERS, lambda _old, _new: 0.5, is_over=lambda: True) == []
+
+
+def test_a_lucky_trial_does_not_survive_a_duel() -> None:
+    lucky = iter([5.0])
+
+    def time_us(point: Point) -> float:
+        return next(lucky, 100.0) if point["unroll"] == 2 else 90.0
+
+    search = tuner(MadeUp(time_us))
+    search.run(Budget(trials=30))
+    (kernel,) = search.kernels
+    assert kernel.best_us == 5.0
+    search.duel(kernel)
+    assert kernel.best is kernel.default
+    assert not kernel.has_gain
+
+
+def test_a_real_gain_survives_a_duel() -> None:
+    search = tuner(MadeUp(unrolled))
+    search.run(Budget(trials=10))
+    (kernel,) = search.kernels
+    before_us = kernel.best_us
+    search.duel(kernel)
+    assert (kernel.best_us, kernel.has_gain) == (before_us, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 from collections.abc import Callable
@@ -173,18 +172,11 @@ def _search(
         kept_s = min(_CONFIRMING * budget.seconds, 10.0 + 4.0 * used_s)
         budget = replace(budget, seconds=max(0.0, budget.seconds - used_s - kept_s))
     tuner.run(budget, progress)
-    return tuner, [k for k in tuner.kernels if k.has_gain and _wins_again(tuner, k)]
-
-
-def _wins_again(tuner: Tuner, kernel: Progress) -> bool:
-    """Whether the best candidate beats the default in alternation: many trials find lucky ones."""
-    if kernel.best is None or kernel.default is None:
-        return False
-    rivals = (kernel.default.decisions, kernel.best.decisions)
-    rounds = [[tuner.remeasure(kernel, point) for point in rivals] for _ in range(_DUELS)]
-    times = [[trial.median_us or math.inf for trial in trials] for trials in rounds]
-    default_us, best_us = (min(column) for column in zip(*times, strict=True))
-    return best_us < default_us
+    for _ in range(_DUELS):
+        for kernel in tuner.kernels:
+            if kernel.has_gain:
+                tuner.duel(kernel)
+    return tuner, [kernel for kernel in tuner.kernels if kernel.has_gain]
 
 
 def _keep(

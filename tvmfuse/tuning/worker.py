@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import IO, Any
 
@@ -30,7 +30,8 @@ from tvmfuse.tuning.space import toward
 
 _BUILD_ERROR, _RUN_ERROR, _WRONG = "build_error", "run_error", "wrong"
 _FIRST_RUNS = 3
-_MIN_RUNS, _MAX_RUNS = 5, 60
+_MIN_RUNS, _MAX_RUNS = 12, 120
+_KEPT_RUNS = 4  # the fastest of so many are kept
 _HOPELESS = 2.0  # a candidate this many times slower than the best is not timed any further
 _FLUSH = "cache_flush_cpu_non_first_arg"  # weights are cold in a model, the input is warm
 _PR_SET_PDEATHSIG = 1
@@ -60,6 +61,8 @@ class Kernel:
         What schedules may count on.
     target : tvm.target.Target
         What it is compiled for.
+    default : (Mapping, library), optional
+        The zero-trial kernel: its decisions and its code.
     cases : tuple of (arguments, results)
         Arguments, and all of them after the zero-trial kernel ran.
     """
@@ -68,6 +71,7 @@ class Kernel:
     family: str
     machine: Machine
     target: Any
+    default: tuple[Mapping[str, Any], Any] | None = None
     cases: tuple[tuple[list[Array], list[Array]], ...] = ()
 
 
@@ -98,7 +102,8 @@ class Bench:
         seed: int,
     ) -> Kernel:
         kernel = Kernel(module, family, Machine(**machine), tvm.target.Target(dict(target)))
-        library = _build(kernel, by_default(), families.schedule)
+        recorder = by_default()
+        library = _build(kernel, recorder, families.schedule)
         types = [
             (tuple(int(extent) for extent in param.ty.shape), str(param.ty.dtype))
             for param in tvm.ir.load_json(module)["main"].params
@@ -107,22 +112,24 @@ class Bench:
         for number, scale in enumerate(SCALES):
             inputs = arguments(types, scale=scale, seed=seed + number)
             cases.append((inputs, _run(library, inputs)))
-        return Kernel(module, family, kernel.machine, kernel.target, tuple(cases))
+        return replace(kernel, default=(recorder.taken, library), cases=tuple(cases))
 
     def _tried(
         self, *, decisions: Mapping[str, Any], best_us: float | None, budget_us: float, cold: bool
     ) -> dict[str, Any]:
         if self._kernel is None:
             raise Failed(_RUN_ERROR, "no kernel was loaded")
-        recorder = toward(decisions)
-        library = _build(self._kernel, recorder, self._schedule)
-        for inputs, expected in self._kernel.cases:
-            said = difference(_run(library, inputs), expected)
+        taken, library = self._kernel.default or ({}, None)
+        if dict(decisions) != taken:
+            recorder = toward(decisions)
+            library = _build(self._kernel, recorder, self._schedule)
+            taken = recorder.taken
+            said = _wrong(library, self._kernel)
             if said:
-                return {"status": _WRONG, "reason": said, "decisions": recorder.taken}
-        inputs = self._kernel.cases[0][0]
+                return {"status": _WRONG, "reason": said, "decisions": taken}
+        inputs, _ = self._kernel.cases[0]
         times = _times_us(library, inputs, best_us=best_us, budget_us=budget_us, cold=cold)
-        return {"status": "ok", "times_us": times, "decisions": recorder.taken}
+        return {"status": "ok", "times_us": times, "decisions": taken}
 
 
 def serve(requests: IO[str], replies: IO[str], bench: Bench) -> None:
@@ -156,6 +163,12 @@ def _build(kernel: Kernel, recorder: Recorder, schedule: Schedule) -> Any:
         raise Failed(_BUILD_ERROR, one_line(error)) from error
 
 
+def _wrong(library: Any, kernel: Kernel) -> str:
+    """Say how a candidate computes something else than the zero-trial kernel, or return ""."""
+    said = (difference(_run(library, inputs), expected) for inputs, expected in kernel.cases)
+    return next(filter(None, said), "")
+
+
 def _run(library: Any, inputs: list[Array]) -> list[Array]:
     """Run a kernel on copies of the inputs and return all arguments afterwards."""
     tensors = [_tensor(array) for array in inputs]
@@ -181,8 +194,8 @@ def _times_us(
     if best_us is not None and min(first) > _HOPELESS * best_us:
         return first
     count = max(_MIN_RUNS, min(_MAX_RUNS, int(budget_us / max(median(first), 1e-3))))
-    # What else the machine does only ever adds time: the slower half says more about it.
-    return sorted(times(count))[: (count + 1) // 2]
+    # What else the machine does only ever adds time: the slower runs say more about that.
+    return sorted(times(count))[: count // _KEPT_RUNS]
 
 
 def _tensor(array: Array) -> Any:
