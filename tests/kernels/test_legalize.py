@@ -12,9 +12,11 @@ from scipy import special
 
 from tests import graphs
 from tests.kernels.contract import MACHINES
+from tests.kernels.test_window import patches
 from tvmfuse import testing
 from tvmfuse._tvm import relax, tirx, tvm
 from tvmfuse.kernels import legalize
+from tvmfuse.kernels.conv import Window
 from tvmfuse.patterns.references import layer_norm, rms_norm
 
 op = relax.op
@@ -114,6 +116,49 @@ def test_operator_equals_numpy_by_its_family(case: Case) -> None:
     exact = case.reference(*(x.astype(np.float64) for x in case.operands))
     testing.assert_close(found, np.asarray(exact))
     assert tuple(kernel.family for kernel in compiled.kernels) == case.families
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 1, 0)])
+@pytest.mark.parametrize(("strides", "dilation"), [((1, 1), (1, 1)), ((2, 3), (1, 2))])
+def test_max_pooling_of_plain_images_with_every_option(
+    strides: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: tuple[int, ...],
+    *,
+    ceil_mode: bool,
+) -> None:
+    def graph(x: Any) -> Any:
+        return op.nn.max_pool2d(x, (3, 2), strides, padding, dilation, ceil_mode)
+
+    x = floats(2, 3, 9, 10)
+    (found,) = graphs.run(graphs.module(graph, x), x)
+    # Rounding up is more padding at the end.
+    window = Window((3, 2), strides, padding, dilation)
+    height, width = window.span(*found.shape[2:])
+    bottom, right = (
+        max(padding[2], height - 9 - padding[0]),
+        max(padding[3], width - 10 - padding[1]),
+    )
+    grown = Window((3, 2), strides, (*padding[:2], bottom, right), dilation)
+    exact = patches(x.astype(np.float64), grown, -np.inf).max(-1)
+    testing.assert_close(found, exact[:, :, : found.shape[2], : found.shape[3]])
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"), [(op.nn.max_pool1d, (2, 3, 11)), (op.nn.max_pool3d, (1, 2, 5, 6, 7))]
+)
+def test_max_pooling_along_one_and_three_axes(function: Any, shape: tuple[int, ...]) -> None:
+    x = floats(*shape)
+    rank = len(shape) - 2
+    (found,) = graphs.run(graphs.module(lambda x: function(x, [2] * rank, [2] * rank), x), x)
+    exact = x.astype(np.float64)
+    for axis in range(2, len(shape)):
+        size = shape[axis] // 2 * 2
+        pairs = np.take(exact, range(size), axis)
+        first, second = (np.take(pairs, range(i, size, 2), axis) for i in (0, 1))
+        exact = np.maximum(first, second)
+    testing.assert_close(found, exact)
 
 
 def test_symbolic_extents_fall_back_to_tvms_own_rule() -> None:
