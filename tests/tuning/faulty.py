@@ -21,6 +21,7 @@ from tvmfuse.kernels import families
 from tvmfuse.tuning.worker import Bench, main
 
 UNROLL = 8
+REPLIES = os.dup(1)  # the worker itself sends what is printed to standard error
 
 
 def crash() -> None:
@@ -35,6 +36,14 @@ def hang_with_the_gil() -> None:
     ctypes.PyDLL(None).sleep(600)
 
 
+def say_nonsense() -> None:
+    os.write(REPLIES, b'{"times_us": [0.1]}\n')
+
+
+def say_half() -> None:
+    os.write(REPLIES, b'{"status": "o\n')
+
+
 def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -44,6 +53,8 @@ LOST: Mapping[str, Callable[[], None]] = {
     "leave": leave,
     "hang_with_the_gil": hang_with_the_gil,
     "stop": stop,
+    "say_nonsense": say_nonsense,
+    "say_half": say_half,
 }
 SAID: Mapping[str, list[float]] = {
     "nan": [float("nan")],

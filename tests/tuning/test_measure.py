@@ -64,6 +64,8 @@ STATUS = {
     "leave": ("crash", "exit 7"),
     "hang_with_the_gil": ("timeout", "no answer within 3 s"),
     "stop": ("timeout", "no answer within 3 s"),
+    "say_nonsense": ("crash", "it has no status"),
+    "say_half": ("crash", "an answer that cannot be read"),
     "wrong": ("wrong", "argument 2 is off by"),
     "refuse": ("build_error", "this cannot be built"),
     **dict.fromkeys(SAID, ("run_error", "above 0 and finite")),

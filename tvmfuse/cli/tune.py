@@ -190,7 +190,7 @@ def _to_json(report: Report, model: str, target: Target, database: str) -> dict[
         "trials": report.status.trials,
         "failures": report.status.failures,
         "seconds": report.seconds,
-        "first_trial_seconds": report.status.first_s,
+        "first_trial_seconds": report.first_s,
         "default_us": report.default_us,
         "tuned_us": report.tuned_us,
         "kernels": [asdict(kernel) for kernel in report.kernels],

@@ -76,6 +76,8 @@ class Report:
     default_us, tuned_us : float, optional
         Time of one inference without and with the records kept; None where no record was
         worth trying.
+    first_s : float
+        When the first candidate had been measured, from the beginning of all of it.
     seconds : float
         All that it took.
     """
@@ -84,6 +86,7 @@ class Report:
     kernels: tuple[KernelReport, ...]
     default_us: float | None
     tuned_us: float | None
+    first_s: float
     seconds: float
 
 
@@ -151,6 +154,7 @@ def tune_model(
         kernels=tuple(_reported(kernel, kept) for kernel in tuner.kernels),
         default_us=whole.times_us.get(frozenset()),
         tuned_us=whole.times_us.get(frozenset(k.task.workload.key for k in kept)),
+        first_s=prepared_s + tuner.status().first_s,
         seconds=time.monotonic() - start,
     )
 

@@ -27,7 +27,7 @@ from tvmfuse.tuning.tuner import Progress
 Ratio = Callable[[Sequence[Progress], Sequence[Progress]], float]
 
 _NEEDED_GAIN = 0.002  # less than this is chance
-_ROUNDS, _ROUND_US = 9, 100e3
+_ROUND_US = 100e3
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class WholeModel:
         Where its bundles may lie.
     threads : int
         Threads that it may use.
+    rounds : int
+        Rounds of about a tenth of a second in which both take turns.
     times_us : Mapping
         Time of one inference by the workloads whose records were used, as last measured.
     """
@@ -68,6 +70,7 @@ class WholeModel:
     target: Target
     folder: Path
     threads: int
+    rounds: int = 9
     times_us: dict[frozenset[str], float] = field(default_factory=dict)
     _bundles: dict[frozenset[str], Path] = field(default_factory=dict)
 
@@ -89,7 +92,7 @@ class WholeModel:
             )
             for name, kernels in (("old", old), ("new", new))
         ]
-        measured = alternate(sides, rounds=_ROUNDS, round_us=_ROUND_US)
+        measured = alternate(sides, rounds=self.rounds, round_us=_ROUND_US)
         self.times_us[_names(old)] = measured.timings["old"].median_us
         self.times_us[_names(new)] = measured.timings["new"].median_us
         return median(measured.ratios("new", "old"))

@@ -80,8 +80,7 @@ class WorkerProcess:
         text = b"" if request is None else json.dumps(request).encode() + b"\n"
         deadline = time.monotonic() + timeout_s
         try:
-            line = self._exchange(text, deadline)
-            return dict(json.loads(line))
+            return _answer(self._exchange(text, deadline))
         except (BrokenPipeError, EOFError):
             reason = self._last_words()
             raise WorkerLost("crash", reason) from None
@@ -145,3 +144,11 @@ class WorkerProcess:
         self.close()
         how = f"signal {-code}" if code is not None and code < 0 else f"exit {code}"
         return f"the worker ended ({how}); it said: {lines[-1] if lines else 'nothing'}"
+
+
+def _answer(line: bytes) -> dict[str, Any]:
+    """Return an answer, or raise ValueError where the line is none."""
+    answer = json.loads(line)
+    if not isinstance(answer, dict) or "status" not in answer:
+        raise ValueError(f"it has no status: {line[:80]!r}")
+    return answer
