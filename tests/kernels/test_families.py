@@ -10,7 +10,8 @@ import pytest
 from tests.kernels.contract import MACHINES, host
 from tvmfuse import testing
 from tvmfuse._tvm import te, topi, tvm, tvm_ffi
-from tvmfuse.kernels import conv, families, gemm, reduction, window
+from tvmfuse.kernels import attention, conv, families, gemm, reduction, window
+from tvmfuse.kernels.attention import Attention
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.families import Scheduled
 
@@ -30,7 +31,21 @@ def kernels() -> dict[str, list[Any]]:
     x, w = image(1, 2, 5, 5, 8), weight(2, 2, 3, 3, 8, 8)
     a, b = image(6, 8), weight(8, 16)
     flat = image(4, 50)
+    q, k, v = (te.placeholder((1, 2, 9, 8), name=name) for name in "qkv")
+    heads = Attention(
+        batch=1,
+        heads=2,
+        queries=9,
+        keys=9,
+        depth=8,
+        width=8,
+        query=lambda *i: q[i],
+        key=lambda *i: k[i],
+        value=lambda *i: v[i],
+        score=lambda product, *_: product,
+    )
     return {
+        "attention": [q, k, v, attention.emit(heads, MACHINE)],
         "conv": [x, w, conv.emit(x, w, Window((3, 3)), MACHINE)],
         "window": [x, window.emit_max(x, Window((2, 2)), MACHINE)],
         "gemm": [a, b, gemm.emit_batched(a, b, MACHINE)],
