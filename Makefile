@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BENCH_VENV := .venv-bench
+PEER_VENVS := .venv-peers
 BIN := $(VENV)/bin
 MODELS := models
 IN_PARALLEL := -n logical --maxprocesses 8 --dist worksteal
@@ -11,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test faults coverage lint format models bench coverage-table dist clean
+.PHONY: help run test faults coverage lint format models bench peers coverage-table dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +48,9 @@ models: $(VENV)/.installed ## Fetch the real models of scripts/models.toml into 
 bench: $(VENV)/.installed $(MODELS)/bench/.exported ## Time the benchmark networks against ONNX Runtime
 	$(BIN)/python scripts/bench/end_to_end.py --models $(MODELS)/bench
 
+peers: $(VENV)/.installed $(MODELS)/bench/.exported ## Time the benchmark networks beside every peer, each in an environment made for it
+	$(BIN)/python scripts/bench/peers.py --models $(MODELS)/bench resnet18 mobilenetv2 bert_base
+
 coverage-table: models $(MODELS)/bench/.exported ## Compile and check every known model; write scripts/bench/results/coverage.*
 	$(BIN)/python scripts/bench/coverage_table.py --models $(MODELS) --exported $(MODELS)/bench
 
@@ -54,7 +58,7 @@ dist: $(VENV)/.installed ## Build the source archive and the wheel into dist/
 	$(BIN)/python -m build
 
 clean: ## Remove what was built, the caches and the environments; fetched models stay
-	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info
+	rm -rf $(VENV) $(BENCH_VENV) $(PEER_VENVS) build dist *.egg-info
 	rm -rf .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find tvmfuse tests scripts -name __pycache__ -prune -exec rm -rf {} +
 

@@ -32,7 +32,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         lines.append(f"| {network} | {' | '.join(cells)} |")
     means = [mean([found[network, side] for network in networks]) for side in titles]
     lines.append(f"| geometric mean | {' | '.join(means)} |")
-    lines += ["", *footnotes(causes, titles, has_alone=any(row["is_alone"] for row in rows)), ""]
+    lines += ["", *footnotes(causes, titles, has_alone=any(row["is_alone"] for row in rows))]
     for side, title in titles.items():
         threads = report["sides"][side]["threads"]
         lines.append(f"- {title}: {versions(side, rows)}. Threads: {threads}.")

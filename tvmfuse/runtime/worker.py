@@ -4,8 +4,8 @@ Run as a script, with ``python -P worker.py SIDE MODEL INPUTS.npz --threads N``:
 imports nothing of tvmfuse until the side asks for it, so that it also runs in an
 environment that holds only NumPy and a peer. Once the model is loaded it writes
 one line of JSON that says so. For each line ``{"calls": n}`` it then reads, it
-calls the model n times and answers ``{"us": [...]}``, the time of each call; for
-``{"save": "file.npz"}`` it calls it once, and keeps the outputs in that file.
+calls the model n times and answers ``{"us": [...]}``, the time of each call; with
+``"save": "file.npz"`` beside it, it keeps the outputs of the last call in that file.
 
 SIDE is one of ``SIDES``, or a Python file whose function ``load`` is like theirs.
 """
@@ -69,11 +69,14 @@ def serve(call: Call, version: str, *, replies: TextIO) -> None:
     _reply(replies, {"version": version})
     for line in sys.stdin:
         request = json.loads(line)
+        times_us = []
+        for _ in range(request["calls"]):
+            start = time.perf_counter_ns()
+            outputs = call()
+            times_us.append((time.perf_counter_ns() - start) / 1e3)
         if "save" in request:
-            np.savez(request["save"], *call())
-            _reply(replies, {"saved": request["save"]})
-        else:
-            _reply(replies, {"us": [_time_us(call) for _ in range(request["calls"])]})
+            np.savez(request["save"], *outputs)
+        _reply(replies, {"us": times_us})
 
 
 def main(sides: Mapping[str, Load] = SIDES) -> None:
@@ -90,12 +93,6 @@ def main(sides: Mapping[str, Load] = SIDES) -> None:
     load = sides.get(arguments.side) or runpy.run_path(arguments.side)["load"]
     call, version = load(arguments.model, feeds, arguments.threads)
     serve(call, version, replies=replies)
-
-
-def _time_us(call: Call) -> float:
-    start = time.perf_counter_ns()
-    call()
-    return (time.perf_counter_ns() - start) / 1e3
 
 
 def _private_stdout() -> TextIO:

@@ -56,6 +56,7 @@ def compile_once(model: Path, compiler: str) -> Path:
         mlir, partial = model.with_suffix(".mlir"), model.with_suffix(".partial")
         run_tool("iree-import-onnx", model, "--opset-version", OPSET, "-o", mlir)
         run_tool("iree-compile", mlir, *FLAGS, "-o", partial)
+        mlir.unlink()
         partial.replace(module)
     return module
 

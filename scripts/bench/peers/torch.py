@@ -52,7 +52,7 @@ def build(path: Path) -> tuple[nn.Module, str]:
         torch.manual_seed(exporter["SEED"])
         module = exporter["BUILDERS"][path.stem.removesuffix(exporter["KEEPS_BATCH_NORM"])]().module
         exporter["randomise"](module)
-        return module, "torchvision or transformers"
+        return module, "built in torch"
     import onnx2torch
 
-    return onnx2torch.convert(str(path)), "onnx2torch"
+    return onnx2torch.convert(str(path)), "through onnx2torch"
