@@ -78,10 +78,12 @@ def measured(name: str, *, limit: int) -> tuple[Task, Table]:
 def curve(task: Task, table: Table, *, seed: int) -> list[float]:
     """Return the best time after each trial of the search on a table."""
     search = Search(task.space, seed=seed)
-    search._pool = [point for point in search._pool if key(point) in table]
+    for point in task.space.points(Random(0), limit=task.space.size):
+        if key(point) not in table:  # where only a part was measured, the rest is taken as known
+            search.costs[key(point)] = None
     best: list[float] = []
     while len(best) < len(table):
-        batch: list[Point] = [p for p in search.propose(_BATCH) if key(p) in table]
+        batch: list[Point] = search.propose(_BATCH)
         if not batch:
             break
         for point in batch:
@@ -99,9 +101,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--limit", type=int, default=1000, help="points of a kernel at most")
+    parser.add_argument("kernels", nargs="*", help="some of: " + ", ".join(KERNELS))
     arguments = parser.parse_args()
     results = {}
-    for name in KERNELS:
+    for name in arguments.kernels or KERNELS:
         task, table = measured(name, limit=arguments.limit)
         default_us, best_us = table[key(task.space.default)] or 0.0, _best(table) or 0.0
         curves = [curve(task, table, seed=seed) for seed in range(_SEEDS)]
@@ -110,6 +113,7 @@ def main() -> None:
             "default_us": default_us,
             "best_us": best_us,
             "curves_us": curves,
+            "table": [[dict(point), time_us] for point, time_us in table.items()],
         }
         print(f"{name}: {len(table)} points, {default_us:.0f} us by default, {best_us:.0f} best")
         for share in _SHARES:
