@@ -110,7 +110,11 @@ def test_numbers_are_kept_by_every_pass(steps, outputs, data):
     assert tvm_ffi.structural_equal(canonicalise(canonical), canonical)
     fused = partitioned(canonical, data)
     relax.analysis.well_formed(fused)
-    names = [var.name_hint for var, f in fused.functions.items() if "tvmfuse.pattern" in (f.attrs or {})]
+    names = [
+        var.name_hint
+        for var, function in fused.functions.items()
+        if "tvmfuse.pattern" in (function.attrs or {})
+    ]
     modules = [fused]
     if names:
         modules.append(inline_group(fused, data.draw(st.sampled_from(names))))
