@@ -148,3 +148,15 @@ def _decisions(database: Path) -> list[object]:
 
 def _taken(store: Store) -> list[object]:
     return [record.decisions for record in store.records(Filter()) if record is not None]
+
+
+def test_an_interrupted_tuner_says_how_to_go_on(product_onnx: Path, tmp_path: Path) -> None:
+    database = tmp_path / "stopped.db"
+    command = [sys.executable, "-m", "tvmfuse", "tune", str(product_onnx), "--db", str(database)]
+    tuner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=command_folder())
+    _wait(lambda: database.exists() and _n_trials(database) >= 1)
+    tuner.send_signal(signal.SIGINT)
+    _, said = tuner.communicate(timeout=60)
+    assert tuner.returncode == 130
+    assert "stopped: all trials are kept" in said
+    assert "Traceback" not in said
