@@ -119,20 +119,17 @@ def measure(
     with TemporaryDirectory() as folder, ExitStack() as running:
         for name, python in pythons.items():
             progress(f"{entry.name}: check {name}")
-            result = Result(entry.name, name)
             try:
                 given = compile_ours(model, Path(folder), setting) if name == OURS else model
-                side = make_side(name, given, inputs, python=python, threads=setting.threads)
-                with ExitStack() as trial:
-                    worker, version = trial.enter_context(start(side, timeout_s=setting.limit_s))
-                    result = replace(result, version=version)
-                    result = check(result, worker, Path(folder), limit_s=setting.limit_s)
-                    if not result.cause and not result.is_alone:
-                        workers[name] = worker
-                        running.enter_context(trial.pop_all())
-            except (StepError, TuningError) as error:
-                result = replace(result, cause=str(error).removeprefix("bench: "))
-            results[name] = result
+            except StepError as step:
+                results[name] = Result(entry.name, name, cause=f"{step.result}: {step.cause}")
+                continue
+            side = make_side(name, given, inputs, python=python, threads=setting.threads)
+            results[name], worker = admit(
+                side, entry.name, Path(folder), running=running, limit_s=setting.limit_s
+            )
+            if worker is not None:
+                workers[name] = worker
         progress(f"{entry.name}: time {', '.join(workers)}")
         results |= time_in_turns(results, workers, setting)
     return with_ratios(results)
@@ -179,6 +176,24 @@ def make_side(name: str, model: Path, inputs: Path, *, python: Path, threads: in
     """Return a side: one of the worker's own, or what ``peers/NAME.py`` loads."""
     script = None if name in (OURS, REFERENCE) else SCRIPTS / f"{name}.py"
     return python_side(name, model, inputs, threads=threads, python=str(python), script=script)
+
+
+def admit(
+    side: Side, network: str, folder: Path, *, running: ExitStack, limit_s: float
+) -> tuple[Result, Worker | None]:
+    """Start and check a side; leave it running, and return its process, if it may take turns."""
+    result = Result(network, side.name)
+    try:
+        with ExitStack() as trial:
+            worker, version = trial.enter_context(start(side, timeout_s=limit_s))
+            result = replace(result, version=version)
+            result = check(result, worker, folder, limit_s=limit_s)
+            if result.cause or result.is_alone:
+                return result, None
+            running.enter_context(trial.pop_all())
+            return result, worker
+    except TuningError as error:
+        return replace(result, cause=str(error).removeprefix("bench: ")), None
 
 
 def check(result: Result, worker: Worker, folder: Path, *, limit_s: float) -> Result:
