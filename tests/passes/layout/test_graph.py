@@ -1,0 +1,116 @@
+"""Conversions stand only at the edges of what works on blocks, at most once for each form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests import graphs
+from tests.passes.layout.steps import (
+    IMAGE,
+    assert_same_numbers,
+    called,
+    constant,
+    conv,
+    laid_out,
+    op,
+    steps,
+)
+from tvmfuse._tvm import relax, tvm
+from tvmfuse.plan import Candidate, FusionPlan, Group, OpGraph, RunTime
+
+
+class TestWhereConversionsStand:
+    def test_at_both_ends_of_a_chain_only(self) -> None:
+        def graph(x: Any) -> Any:
+            return conv(op.nn.relu(conv(x)), 24, seed=2)
+
+        assert steps(graph, IMAGE) == ["to_blocked", "conv2d", "relu", "conv2d", "from_blocked"]
+        assert_same_numbers(graph, IMAGE)
+
+    def test_once_for_all_readers_of_blocks(self) -> None:
+        def graph(x: Any) -> Any:
+            return op.add(conv(x), conv(x, seed=2))
+
+        assert steps(graph, IMAGE) == ["to_blocked", "conv2d", "conv2d", "add", "from_blocked"]
+
+    def test_once_for_all_readers_of_the_plain_form(self) -> None:
+        def graph(x: Any) -> Any:
+            y = conv(x)
+            return [op.permute_dims(y), op.reshape(y, (16, 42)), conv(y, seed=2)]
+
+        found = steps(graph, IMAGE)
+        assert found.count("from_blocked") == 2, "one for both readers, one for the last result"
+        assert found.count("to_blocked") == 1
+        assert_same_numbers(graph, IMAGE)
+
+    def test_after_a_result_of_the_graph_that_is_read_in_blocks_as_well(self) -> None:
+        def graph(x: Any) -> Any:
+            y = conv(x)
+            return [y, conv(op.nn.relu(y), seed=2)]
+
+        assert steps(graph, IMAGE) == [
+            "to_blocked",
+            "conv2d",
+            "relu",
+            "conv2d",
+            "from_blocked",
+            "from_blocked",
+        ]
+        assert_same_numbers(graph, IMAGE)
+
+    def test_nowhere_in_a_graph_without_convolutions(self) -> None:
+        def graph(x: Any) -> Any:
+            return op.nn.max_pool2d(op.nn.relu(x), (2, 2))
+
+        assert steps(graph, IMAGE) == ["relu", "max_pool2d"]
+
+    def test_not_before_a_first_layer_of_few_channels(self) -> None:
+        def graph(x: Any) -> Any:
+            return conv(x, kernel=7, channels=3, strides=2)
+
+        assert steps(graph, (2, 3, 20, 21)) == ["reshape", "conv2d", "from_blocked"]
+        assert_same_numbers(graph, (2, 3, 20, 21))
+
+
+class TestGroups:
+    def test_a_group_of_two_results_gives_both_in_blocks(self) -> None:
+        def graph(x: Any) -> Any:
+            y = conv(x)
+            return [conv(op.nn.relu(y), seed=2), conv(y, seed=3)]
+
+        mod = graphs.module(graph, IMAGE)
+        both = Candidate("test", "conv", "main", (0, 1), OpGraph((), (), (), ()))
+        found = laid_out(mod, FusionPlan((Group(both, RunTime(1.0, 2.0)),)))
+        assert called(found) == [
+            "to_blocked",
+            "conv2d_relu",
+            "conv2d",
+            "conv2d",
+            "from_blocked",
+            "from_blocked",
+        ]
+        relax.analysis.well_formed(found)
+
+    def test_a_product_takes_its_packed_weight(self) -> None:
+        mod = graphs.module(lambda x: op.matmul(x, constant(8, 40)), (5, 8))
+        (call,) = (b.value for b in laid_out(mod)["main"].body.blocks[0].bindings)
+        panels, k, columns = (int(d) for d in call.args[1].ty.shape)
+        assert k == 8
+        assert panels * columns >= 40
+
+    def test_a_weight_that_two_layers_share_is_packed_once(self) -> None:
+        weight = constant(16, 16, 3, 3)
+
+        def graph(x: Any) -> Any:
+            y = op.nn.conv2d(x, weight, padding=1)
+            return op.nn.conv2d(op.nn.relu(y), weight, padding=1)
+
+        bindings = laid_out(graphs.module(graph, IMAGE))["main"].body.blocks[0].bindings
+        constants = [
+            arg
+            for binding in bindings
+            for arg in getattr(binding.value, "args", ())
+            if isinstance(arg, tvm.ir.GenericConst)
+        ]
+        assert len(constants) == 2
+        assert constants[0].same_as(constants[1])

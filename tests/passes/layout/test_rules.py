@@ -1,0 +1,205 @@
+"""Blocks spread from convolutions as far as they can; the rest stays plain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests import graphs
+from tests.passes.layout.steps import (
+    IMAGE,
+    MACHINE,
+    Graph,
+    assert_same_numbers,
+    called,
+    constant,
+    conv,
+    laid_out,
+    op,
+    steps,
+)
+from tvmfuse import testing
+from tvmfuse._tvm import relax, tirx, tvm_ffi
+from tvmfuse.passes.layout import layout
+from tvmfuse.passes.partition import partition
+from tvmfuse.plan import FusionPlan
+
+
+class TestWhatWorksOnBlocks:
+    def test_channels_that_fill_no_block(self) -> None:
+        def graph(x: Any) -> Any:
+            y = op.add(conv(x, 12, channels=9), constant(1, 12, 1, 1))
+            return conv(op.nn.gelu(y), 5, channels=12, seed=2)
+
+        assert steps(graph, (1, 9, 5, 5)) == [
+            "to_blocked",
+            "conv2d",
+            "add",
+            "gelu",
+            "conv2d",
+            "from_blocked",
+        ]
+        assert_same_numbers(graph, (1, 9, 5, 5))
+
+    def test_joining_whole_blocks(self) -> None:
+        def graph(x: Any) -> Any:
+            return conv(
+                op.concat([conv(x, 16), conv(x, 12, seed=2)], axis=1), 8, channels=28, seed=3
+            )
+
+        assert steps(graph, IMAGE).count("from_blocked") == 1
+        assert_same_numbers(graph, IMAGE)
+
+    @pytest.mark.parametrize("keepdims", [True, False])
+    def test_the_mean_of_an_image_and_a_product_after_it(self, *, keepdims: bool) -> None:
+        def graph(x: Any) -> Any:
+            pooled = op.mean(conv(x, channels=8), [2, 3], keepdims=keepdims)
+            return op.matmul(op.reshape(pooled, (2, 16)), constant(16, 10))
+
+        found = steps(graph, (2, 8, 5, 5))
+        assert found[:3] == ["to_blocked", "conv2d", "mean"]
+        assert found.count("to_blocked") == 1
+        assert_same_numbers(graph, (2, 8, 5, 5))
+
+    def test_global_pooling_and_the_scaling_of_channels(self) -> None:
+        def graph(x: Any) -> Any:
+            y = conv(x)
+            gate = op.sigmoid(conv(op.nn.adaptive_avg_pool2d(y, 1), kernel=1, seed=2))
+            return op.multiply(y, gate)
+
+        found = steps(graph, IMAGE)
+        assert (found.count("to_blocked"), found.count("from_blocked")) == (1, 1)
+        assert_same_numbers(graph, IMAGE)
+
+    @pytest.mark.parametrize("shape", [(1, 1, 6, 7), (6, 7), (7,), (16, 1, 1), ()])
+    def test_an_operand_that_stretches(self, shape: tuple[int, ...]) -> None:
+        def graph(x: Any, mask: Any) -> Any:
+            return op.multiply(conv(x), mask)
+
+        assert "from_blocked" not in steps(graph, IMAGE, shape)[:-1]
+        assert_same_numbers(graph, IMAGE, shape)
+
+    def test_rows_as_images_of_height_one(self) -> None:
+        def graph(x: Any) -> Any:
+            y = op.nn.conv1d(x, constant(24, 16, 3), padding=1)
+            return op.nn.max_pool1d(op.nn.relu(y), 2, 2)
+
+        assert steps(graph, (2, 16, 20)) == [
+            "to_blocked",
+            "conv1d",
+            "relu",
+            "max_pool1d",
+            "from_blocked",
+        ]
+        assert_same_numbers(graph, (2, 16, 20))
+
+    @pytest.mark.parametrize("groups", [16, 2], ids=["depthwise", "groups of whole blocks"])
+    def test_grouped_convolutions(self, groups: int) -> None:
+        def graph(x: Any) -> Any:
+            return conv(op.nn.relu(conv(x)), groups=groups, seed=2)
+
+        assert steps(graph, IMAGE) == ["to_blocked", "conv2d", "relu", "conv2d", "from_blocked"]
+        assert_same_numbers(graph, IMAGE)
+
+
+POOLS = [
+    {"padding": padding, "strides": strides, "ceil_mode": ceil, "count_include_pad": count}
+    for padding in (0, 1, (0, 1, 1, 0))
+    for strides in (2, 3)
+    for ceil in (False, True)
+    for count in (False, True)
+]
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_pooling_with_every_option(name: str) -> None:
+    def graph(x: Any) -> Any:
+        y = conv(x)
+        return [getattr(op.nn, name)(y, (3, 3), **options) for options in POOLS]
+
+    assert_same_numbers(graph, (1, 16, 9, 10))
+
+
+class TestWhatStaysPlain:
+    @pytest.mark.parametrize(
+        ("name", "graph", "inputs"),
+        [
+            (
+                "the slopes of a prelu",
+                lambda x: op.nn.prelu(conv(x), constant(16)),
+                (IMAGE,),
+            ),
+            ("the root of a block not full", lambda x: op.sqrt(conv(x, 12)), (IMAGE,)),
+            ("a softmax", lambda x: op.nn.softmax(conv(x), 1), (IMAGE,)),
+            ("a mean over channels", lambda x: op.mean(conv(x), [1]), (IMAGE,)),
+            (
+                "an operand of higher rank",
+                lambda x, y: op.add(conv(x), y),
+                (IMAGE, (2, 1, 16, 6, 7)),
+            ),
+            (
+                "parts that are not whole blocks",
+                lambda x: op.concat([conv(x, 12), conv(x, 16)], axis=1),
+                (IMAGE,),
+            ),
+            (
+                "parts joined along the width",
+                lambda x: op.concat([conv(x), conv(x, seed=2)], axis=3),
+                (IMAGE,),
+            ),
+            (
+                "pooling to more than one pixel",
+                lambda x: op.nn.adaptive_avg_pool2d(conv(x), (2, 2)),
+                ((1, 16, 6, 6),),
+            ),
+        ],
+    )
+    def test_after_a_convolution(self, name: str, graph: Graph, inputs: Any) -> None:
+        found = steps(graph, *inputs)
+        assert found.index("from_blocked") < len(found) - 1, name
+        assert found[-1] != "from_blocked", name
+        assert_same_numbers(graph, *inputs)
+
+    @pytest.mark.parametrize(
+        ("graph", "inputs"),
+        [
+            (lambda x, w: op.nn.conv2d(x, w), (IMAGE, (8, 16, 3, 3))),
+            (lambda x: conv(x, groups=4), (IMAGE,)),
+            (
+                lambda x: op.nn.conv2d(
+                    x, constant(3, 3, 16, 8), data_layout="NHWC", kernel_layout="HWIO"
+                ),
+                ((1, 6, 7, 16),),
+            ),
+            (lambda x, y: op.matmul(x, y), ((5, 8), (8, 6))),
+            (lambda x: op.matmul(x, constant(8)), ((5, 8),)),
+            (lambda x: op.matmul(x, constant(3, 8, 6)), ((3, 5, 8),)),
+        ],
+        ids=[
+            "weights known at run time",
+            "groups of half a block",
+            "channels last",
+            "a product of two inputs",
+            "a product with a vector",
+            "a batch of weights",
+        ],
+    )
+    def test_whole(self, graph: Graph, inputs: Any) -> None:
+        mod = partition(graphs.module(graph, *inputs), FusionPlan())
+        assert tvm_ffi.structural_equal(layout(mod, MACHINE)["main"], mod["main"])
+
+    def test_half_precision(self) -> None:
+        x = testing.random_array(IMAGE, "float16")
+        weight = relax.const(testing.random_array((8, 16, 3, 3), "float16"))
+        assert steps(lambda x: op.nn.conv2d(x, weight), x) == ["conv2d"]
+
+    def test_symbolic_extents(self) -> None:
+        height = tirx.Var("height", "int64")
+        x = relax.Var("x", relax.TensorType((1, 16, height, 7), "float32"))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                y = builder.emit_output(op.nn.conv2d(x, constant(8, 16, 3, 3)))
+            builder.emit_func_output(y)
+        assert called(laid_out(builder.get())) == ["conv2d"]
