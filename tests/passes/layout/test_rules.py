@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import graphs
@@ -41,6 +42,16 @@ class TestWhatWorksOnBlocks:
             "from_blocked",
         ]
         assert_same_numbers(graph, (1, 9, 5, 5))
+
+    def test_what_unused_lanes_hold_never_reaches_a_result(self) -> None:
+        def graph(x: Any) -> Any:
+            shift = np.linspace(5, 5.1, 12, dtype="float32")[:, None, None]
+            y = op.subtract(op.tanh(conv(x, 12)), relax.const(shift))
+            for _ in range(5):
+                y = op.exp(y)  # runs away to infinity where a lane began with 0
+            return conv(y, 8, channels=12, seed=2)
+
+        assert_same_numbers(graph, IMAGE)
 
     def test_joining_whole_blocks(self) -> None:
         def graph(x: Any) -> Any:
@@ -130,6 +141,7 @@ class TestWhatStaysPlain:
                 lambda x: op.nn.prelu(conv(x), constant(16)),
                 (IMAGE,),
             ),
+            ("exponentials of a block not full", lambda x: op.exp(op.tanh(conv(x, 12))), (IMAGE,)),
             ("the root of a block not full", lambda x: op.sqrt(conv(x, 12)), (IMAGE,)),
             ("a softmax", lambda x: op.nn.softmax(conv(x), 1), (IMAGE,)),
             ("a mean over channels", lambda x: op.mean(conv(x), [1]), (IMAGE,)),

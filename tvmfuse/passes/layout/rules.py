@@ -38,14 +38,15 @@ from tvmfuse.passes.layout.rewrite import (
     shape_of,
 )
 
-# Elementwise operators that are finite at 0, and so keep unused lanes of a last
-# block finite: a NaN there would survive multiplication by a zero weight.
+# Elementwise operators that are finite at 0 and do not run away from it, and so keep
+# unused lanes of a last block finite: an infinity or NaN there would survive the zero
+# weights of the next convolution, as NaN in all its results.
 _FINITE = (
-    "abs add clip erf exp maximum minimum multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu "
+    "abs add clip erf maximum minimum multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu "
     "nn.relu nn.silu nn.softplus sigmoid square subtract tanh"
 )
 # These are not, or not always: full blocks only.
-_OTHER = "divide sqrt rsqrt log power ceil floor round"
+_OTHER = "divide exp sqrt rsqrt log power ceil floor round"
 
 _IMAGE_RANKS = (3, 4)
 _SMALL_INPUT = 2  # an image of fewer than block / 2 channels stays as it is
