@@ -53,6 +53,7 @@ def build(path: Path) -> tuple[nn.Module, str]:
         module = exporter["BUILDERS"][path.stem.removesuffix(exporter["KEEPS_BATCH_NORM"])]().module
         exporter["randomise"](module)
         return module, "built in torch"
+    exporter["import_torchvision"]()  # onnx2torch imports it
     import onnx2torch
 
     return onnx2torch.convert(str(path)), "through onnx2torch"

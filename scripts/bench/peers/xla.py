@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx
-from jaxonnxruntime import call_onnx
+from jaxonnxruntime import call_onnx, config
 from jaxonnxruntime.core import handler
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +31,8 @@ def load(
     # What was compiled stays beside the model for the next process.
     jax.config.update("jax_compilation_cache_dir", str(Path(model).parent / f"xla-{threads}"))
     jax.config.update("jax_enable_x64", True)  # noqa: FBT003 - ONNX's indices are int64
+    # Shapes may come from Constant nodes; a wrong result would be found out.
+    config.update("jaxort_only_allow_initializers_as_static_args", False)  # noqa: FBT003
     inputs = dict(feeds)
     function, weights = call_onnx.call_onnx_model(onnx.load(model), inputs)
     # Weights are closed over: constants, as they are for every other side.
@@ -55,22 +57,22 @@ def gather_nd(data: jax.Array, indices: jax.Array, *, batch_dims: int = 0) -> ja
     return data[tuple(jnp.moveaxis(indices, -1, 0))]
 
 
-def register(operator: str, opset: int, function: Callable[..., jax.Array]) -> type:
-    """Return a class that tells jaxonnxruntime how to compute an operator since an opset."""
+def register(operator: str, function: Callable[..., jax.Array], *, versions: range) -> type:
+    """Return a class that tells jaxonnxruntime how to compute an operator in its versions."""
 
     def prepare(cls: type, node: Any, inputs: Any) -> Callable[..., jax.Array]:
         node.attrs_dict.update(node.attrs)
         return function
 
-    methods = {f"version_{opset}": classmethod(prepare)}
+    methods = {f"version_{version}": classmethod(prepare) for version in versions}
     return handler.register_op(operator)(type(operator, (handler.Handler,), methods))
 
 
 # jaxonnxruntime 0.3.0 lacks these, and calls jnp.clip by names that jax has dropped. It finds
 # handlers for as long as somebody holds them.
 HANDLERS = (
-    register("Clip", 13, jnp.clip),
-    register("GatherND", 13, gather_nd),
-    register("IsNaN", 13, jnp.isnan),
-    register("LayerNormalization", 17, layer_norm),
+    register("Clip", jnp.clip, versions=range(11, 14)),
+    register("GatherND", gather_nd, versions=range(11, 14)),
+    register("IsNaN", jnp.isnan, versions=range(9, 21)),
+    register("LayerNormalization", layer_norm, versions=range(17, 18)),
 )
