@@ -98,7 +98,7 @@ def test_each_stage_returns_a_well_formed_module() -> None:
     planned = _pipeline.plan(import_model(network()).module, target)
     stages = {"canonicalise": planned.module}
     stages["partition"] = partition(planned.module, planned.plan)
-    stages["layout"] = layout(stages["partition"], machine)
+    stages["layout"] = layout(stages["partition"], machine).module
     stages["lower"] = lower(stages["layout"], target.tvm(), legalize.rules(machine)).module
     stages["views"] = codegen.lower_views(stages["lower"], target.tvm())
     stages["schedule"] = schedule(stages["views"], target).module

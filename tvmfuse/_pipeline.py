@@ -205,18 +205,20 @@ def _realize(
 ) -> Prepared:
     """Fuse what was chosen, lower and schedule it."""
     tvm_target, is_cpu = target.tvm(), target.rules == "cpu"
+    rejections = chosen.rejections
     with stages.stage("partition"):
         mod = partition(planned.module, chosen)
     if is_cpu:
         with stages.stage("layout"):
-            mod = layout(mod, machine_of(target))
+            laid = layout(mod, machine_of(target))
+            mod, rejections = laid.module, (*rejections, *laid.rejections)
     with stages.stage("lower"):
         rules = legalize.rules(machine_of(target)) if is_cpu else {}
         lowered = lower(mod, tvm_target, rules)
         mod = codegen.lower_views(lowered.module, tvm_target)
     with stages.stage("schedule"):
         schedules = schedule(mod, target, records=records)
-    rejections = (*chosen.rejections, *lowered.rejections)
+    rejections = (*rejections, *lowered.rejections)
     return Prepared(schedules.module, FusionPlan(chosen.groups, rejections), lowered, schedules)
 
 

@@ -4,11 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmfuse.kernels import blocks
+from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import Block, Choose, Schedule
 from tvmfuse.kernels.tiling import Machine, product
 
+Tensor = Any  # te.Tensor
+
 _MIN_PARALLEL_ELEMENTS = 16384  # below this, starting threads costs more than it saves
+
+
+def emit_prelu(x: Tensor, slope: Tensor) -> Tensor:
+    """Emit a PReLU.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, channels / b, height, width, b), float32.
+    slope : te.Tensor
+        (1, channels / b, 1, 1, b).
+
+    Returns
+    -------
+    te.Tensor
+        Shape of ``x``.
+    """
+
+    def value(*i: Any) -> Any:
+        n, c, h, w, lane = i
+        below = slope[0, c, 0, 0, lane]
+        return approx.bind(x[n, c, h, w, lane], lambda x: tirx.Select(x < 0, x * below, x))
+
+    return te.compute(x.shape, value, name="prelu")
 
 
 def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:

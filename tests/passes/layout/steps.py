@@ -36,7 +36,7 @@ def conv(
 
 def laid_out(mod: Any, plan: FusionPlan | None = None) -> Any:
     """Partition a module, every operator by itself unless planned, and lay it out."""
-    return layout(partition(mod, plan or FusionPlan()), MACHINE)
+    return layout(partition(mod, plan or FusionPlan()), MACHINE).module
 
 
 def steps(graph: Graph, *inputs: Any, plan: FusionPlan | None = None) -> list[str]:

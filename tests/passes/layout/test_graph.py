@@ -7,6 +7,7 @@ from typing import Any
 from tests import graphs
 from tests.passes.layout.steps import (
     IMAGE,
+    MACHINE,
     assert_same_numbers,
     called,
     constant,
@@ -16,6 +17,8 @@ from tests.passes.layout.steps import (
     steps,
 )
 from tvmfuse._tvm import relax, tvm
+from tvmfuse.passes.layout import layout
+from tvmfuse.passes.partition import partition
 from tvmfuse.plan import Candidate, FusionPlan, Group, OpGraph, RunTime
 
 
@@ -72,15 +75,19 @@ class TestWhereConversionsStand:
         assert_same_numbers(graph, (2, 3, 20, 21))
 
 
+def group_of(*bindings: int) -> FusionPlan:
+    """Return the plan that makes one group of some bindings."""
+    candidate = Candidate("test", "conv", "main", bindings, OpGraph((), (), (), ()))
+    return FusionPlan((Group(candidate, RunTime(1.0, 2.0)),))
+
+
 class TestGroups:
     def test_a_group_of_two_results_gives_both_in_blocks(self) -> None:
         def graph(x: Any) -> Any:
             y = conv(x)
             return [conv(op.nn.relu(y), seed=2), conv(y, seed=3)]
 
-        mod = graphs.module(graph, IMAGE)
-        both = Candidate("test", "conv", "main", (0, 1), OpGraph((), (), (), ()))
-        found = laid_out(mod, FusionPlan((Group(both, RunTime(1.0, 2.0)),)))
+        found = laid_out(graphs.module(graph, IMAGE), group_of(0, 1))
         assert called(found) == [
             "to_blocked",
             "conv2d_relu",
@@ -90,6 +97,34 @@ class TestGroups:
             "from_blocked",
         ]
         relax.analysis.well_formed(found)
+
+    def test_a_group_that_cannot_follow_its_convolution_is_dissolved_and_reported(self) -> None:
+        def graph(x: Any) -> Any:
+            return op.sqrt(op.nn.relu(conv(x, 12)))
+
+        laid = layout(partition(graphs.module(graph, IMAGE), group_of(0, 1, 2)), MACHINE)
+        assert called(laid.module) == ["to_blocked", "conv2d", "relu", "from_blocked", "sqrt"]
+        (rejection,) = laid.rejections
+        assert (rejection.stage, rejection.bindings) == ("lower", (0, 1, 2))
+        assert "sqrt" in rejection.reason
+
+    def test_a_group_whose_convolution_stays_plain_stays_whole(self) -> None:
+        def graph(x: Any, weight: Any) -> Any:
+            return op.sqrt(op.nn.relu(op.nn.conv2d(x, weight)))
+
+        mod = graphs.module(graph, IMAGE, (8, 16, 3, 3))
+        laid = layout(partition(mod, group_of(0, 1, 2)), MACHINE)
+        assert called(laid.module) == ["conv2d_relu_sqrt"]
+        assert laid.rejections == ()
+
+    def test_a_product_is_packed_whatever_follows_it(self) -> None:
+        def graph(x: Any) -> Any:
+            return op.cumsum(op.matmul(x, constant(8, 40)), axis=1)
+
+        found = laid_out(graphs.module(graph, (5, 8)), group_of(0, 1))
+        assert called(found) == ["matmul_cumsum"]
+        (call,) = (b.value for b in found["main"].body.blocks[0].bindings)
+        assert len(call.args[1].ty.shape) == 3, "panels"
 
     def test_a_product_takes_its_packed_weight(self) -> None:
         mod = graphs.module(lambda x: op.matmul(x, constant(8, 40)), (5, 8))

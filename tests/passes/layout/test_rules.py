@@ -53,6 +53,15 @@ class TestWhatWorksOnBlocks:
 
         assert_same_numbers(graph, IMAGE)
 
+    @pytest.mark.parametrize("channels", [16, 12])
+    def test_the_slopes_of_a_prelu(self, channels: int) -> None:
+        def graph(x: Any) -> Any:
+            y = op.nn.prelu(conv(x, channels), constant(channels))
+            return conv(y, channels=channels, seed=2)
+
+        assert steps(graph, IMAGE) == ["to_blocked", "conv2d", "prelu", "conv2d", "from_blocked"]
+        assert_same_numbers(graph, IMAGE)
+
     def test_joining_whole_blocks(self) -> None:
         def graph(x: Any) -> Any:
             return conv(
@@ -137,8 +146,8 @@ class TestWhatStaysPlain:
         ("name", "graph", "inputs"),
         [
             (
-                "the slopes of a prelu",
-                lambda x: op.nn.prelu(conv(x), constant(16)),
+                "a prelu along the rows",
+                lambda x: op.nn.prelu(conv(x), constant(6), axis=2),
                 (IMAGE,),
             ),
             ("exponentials of a block not full", lambda x: op.exp(op.tanh(conv(x, 12))), (IMAGE,)),
@@ -199,7 +208,7 @@ class TestWhatStaysPlain:
     )
     def test_whole(self, graph: Graph, inputs: Any) -> None:
         mod = partition(graphs.module(graph, *inputs), FusionPlan())
-        assert tvm_ffi.structural_equal(layout(mod, MACHINE)["main"], mod["main"])
+        assert tvm_ffi.structural_equal(layout(mod, MACHINE).module["main"], mod["main"])
 
     def test_half_precision(self) -> None:
         x = testing.random_array(IMAGE, "float16")

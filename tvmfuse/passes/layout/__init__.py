@@ -1,5 +1,5 @@
 """Choose how tensors lie in memory, per graph: blocked channels, packed weights."""
 
-from tvmfuse.passes.layout.graph import layout
+from tvmfuse.passes.layout.graph import Laid, layout
 
-__all__ = ["layout"]
+__all__ = ["Laid", "layout"]

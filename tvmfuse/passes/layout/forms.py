@@ -129,6 +129,21 @@ class DepthwiseWeight:
 
 
 @dataclass(frozen=True)
+class Channels:
+    """One number for each channel: (c,) becomes (1, c / block, 1, 1, block)."""
+
+    block: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        return Blocked(self.block).shape((*shape, 1, 1))
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return Blocked(self.block).arrange(array[:, None, None])
+
+
+@dataclass(frozen=True)
 class Panels:
     """(..., k, n) with leading ones becomes (n / columns, k, columns): see :func:`gemm.pack`."""
 
@@ -143,7 +158,7 @@ class Panels:
         return pack(array.reshape(array.shape[-2:]), self.columns)
 
 
-Form = Plain | Blocked | Trailing | ConvWeight | DepthwiseWeight | Panels
+Form = Plain | Blocked | Trailing | ConvWeight | DepthwiseWeight | Channels | Panels
 
 PLAIN = Plain()
 

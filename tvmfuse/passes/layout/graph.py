@@ -9,6 +9,7 @@ most once per form.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tvmfuse._tvm import relax, te, tvm, tvm_ffi
@@ -22,6 +23,8 @@ from tvmfuse.passes.layout.rewrite import (
     shape_of,
 )
 from tvmfuse.passes.layout.rules import ANCHORS, GROUP_RULES, RULES
+from tvmfuse.passes.partition import inline_group
+from tvmfuse.plan import Rejection
 
 _IMAGE_RANK = 4
 
@@ -29,7 +32,15 @@ Var = Any  # relax.Var
 Expr = Any  # relax.Expr
 
 
-def layout(mod: Any, machine: Machine) -> Any:
+@dataclass(frozen=True)
+class Laid:
+    """A module whose tensors have their forms, and the groups that were dissolved for it."""
+
+    module: Any
+    rejections: tuple[Rejection, ...] = ()
+
+
+def layout(mod: Any, machine: Machine) -> Laid:
     """Rewrite the groups of a partitioned module to blocked channels and packed weights.
 
     Parameters
@@ -41,14 +52,22 @@ def layout(mod: Any, machine: Machine) -> Any:
 
     Returns
     -------
-    tvm.IRModule
-        The same computation; inputs and outputs keep their plain form.
+    Laid
+        The same computation; inputs and outputs keep their plain form. Where what follows
+        a convolution has no form in blocks, their group is dissolved: a convolution of
+        plain tensors would cost far more than the fusion saves.
     """
-    walk = _Walk(mod, machine)
-    for var, function in mod.functions.items():
-        if isinstance(function, relax.Function) and "Primitive" not in (function.attrs or {}):
-            walk.function(var, function)
-    return walk.module()
+    rejections: list[Rejection] = []
+    while True:
+        walk = _Walk(mod, machine)
+        for var, function in mod.functions.items():
+            if isinstance(function, relax.Function) and "Primitive" not in (function.attrs or {}):
+                walk.function(var, function)
+        if not walk.refusals:
+            return Laid(walk.module(), tuple(rejections))
+        for name, reason in walk.refusals.items():
+            rejections.append(_rejection(mod[name], reason))
+            mod = inline_group(mod, name)
 
 
 class _Walk:
@@ -62,6 +81,8 @@ class _Walk:
         self._forms: dict[Var, dict[Form, Var]] = {}
         self._tuples: dict[Var, tuple[Form, ...]] = {}
         self._bindings: list[Any] = []
+        # Groups whose convolution works on blocks though the whole does not, and why.
+        self.refusals: dict[str, str] = {}
 
     def module(self) -> Any:
         mod = tvm.IRModule(self._functions, attrs=self._mod.attrs)
@@ -122,7 +143,9 @@ class _Walk:
         whole = GROUP_RULES.get(str(function.attrs["tvmfuse.family"]))
         try:
             return rewriter.replace(whole) if whole is not None else rewriter.run(RULES)
-        except NotRewritable:
+        except NotRewritable as refusal:
+            if names & ANCHORS and rewriter.has_blocks:
+                self.refusals[str(value.op.name_hint)] = str(refusal)
             return None
 
     def _call(self, var: Var, value: Expr, rewritten: Rewritten) -> None:
@@ -227,6 +250,11 @@ class _Walk:
             name, suffix = f"{wanted}_{suffix}", suffix + 1
         self._names.add(name)
         return name
+
+
+def _rejection(group: Any, reason: str) -> Rejection:
+    bindings = tuple(int(i) for i in group.attrs.get("tvmfuse.bindings", ()))
+    return Rejection(str(group.attrs["tvmfuse.pattern"]), "main", bindings, "lower", reason)
 
 
 def _layout_attrs() -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvmfuse._tvm import relax, tvm
 from tvmfuse.kernels.tiling import Machine
-from tvmfuse.passes.layout.forms import PLAIN, Form
+from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form
 
 Expr = Any  # relax.Expr
 Var = Any  # relax.Var
@@ -78,10 +78,8 @@ class Rewriter:
         results = list(body.body.fields) if isinstance(body.body, relax.Tuple) else [body.body]
         for binding in body.blocks[0].bindings:
             call = binding.value
-            name = operator(call)
-            if name not in rules:
-                raise NotRewritable(f"{name or 'a value'} has no other form")
-            expr, form = rules[name](self, call, binding.var)
+            rule = rules.get(operator(call), plainly)
+            expr, form = rule(self, call, binding.var)
             kind = type(binding.var)
             self._values[binding.var] = (self.emit(expr, str(binding.var.name), kind=kind), form)
         if not all(result in self._values for result in results):
@@ -154,11 +152,36 @@ class Rewriter:
         prim, args_tuple, out_ty = relax.utils.gen_call_tir_inputs(emit, *args)
         return relax.call_tir(self.add_kernel(prim, name), args_tuple, out_ty)
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether a result so far lies in blocks."""
+        return any(isinstance(form, Blocked) for _, form in self._values.values())
+
     def _position(self, value: Expr) -> int:
         for i, param in enumerate(self.function.params):
             if param.same_as(value):
                 return i
         raise NotRewritable("an operand is neither an argument nor a result of the group")
+
+
+def plainly(rewriter: Rewriter, call: Any, _var: Var) -> tuple[Expr, Form]:
+    """Leave an operator as it is, where what it reads is plain as well."""
+    name = operator(call)
+    if not name or any(isinstance(arg, relax.Tuple) for arg in call.args):
+        raise NotRewritable("what is no operator of tensors has no other form")
+    if any(rewriter.form_of(arg) not in (None, PLAIN) for arg in call.args):
+        raise NotRewritable(f"{name} has no other form")
+    return same_call(call, [take_tensor(rewriter, arg, PLAIN) for arg in call.args]), PLAIN
+
+
+def same_call(call: Any, args: Sequence[Expr]) -> Expr:
+    """Return the same call of other operands."""
+    return relax.Call(call.op, list(args), call.attrs, call.ty_args)
+
+
+def take_tensor(rewriter: Rewriter, arg: Expr, form: Form) -> Expr:
+    """Return a tensor in ``form``; anything else (the limits of clip) as it is."""
+    return rewriter.take(arg, form) if isinstance(arg, relax.Var) else arg
 
 
 def operator(value: Any) -> str:
@@ -184,8 +207,3 @@ def shape_of(value: Expr) -> tuple[int, ...]:
 def dtypes(values: Sequence[Expr]) -> set[str]:
     """Return the element types of some tensors."""
     return {str(value.ty.dtype) for value in values}
-
-
-def plain_only(forms: Sequence[Form]) -> bool:
-    """Whether every form is the plain one."""
-    return all(form == PLAIN for form in forms)

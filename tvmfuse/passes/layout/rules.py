@@ -12,6 +12,7 @@ from typing import Any
 
 from tvmfuse._tvm import relax
 from tvmfuse.kernels import conv as conv_kernel
+from tvmfuse.kernels import elementwise as elementwise_kernel
 from tvmfuse.kernels import gemm, window
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.tiling import gemm_tile
@@ -19,6 +20,7 @@ from tvmfuse.passes.layout.attention import attention
 from tvmfuse.passes.layout.forms import (
     PLAIN,
     Blocked,
+    Channels,
     ConvWeight,
     DepthwiseWeight,
     Form,
@@ -35,7 +37,10 @@ from tvmfuse.passes.layout.rewrite import (
     Var,
     dtypes,
     operator,
+    plainly,
+    same_call,
     shape_of,
+    take_tensor,
 )
 
 # Elementwise operators that are finite at 0 and do not run away from it, and so keep
@@ -98,14 +103,28 @@ def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 def elementwise(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Apply an elementwise operator to operands in one form."""
     if _is_plain(rewriter, call):
-        return _same_call(call, [_take(rewriter, arg, PLAIN) for arg in call.args]), PLAIN
+        return same_call(call, [take_tensor(rewriter, arg, PLAIN) for arg in call.args]), PLAIN
     blocked = _blocked(rewriter, var)
     name = operator(call).removeprefix("relax.")
     channels = shape_of(var)[1]
     if channels % blocked.block and name in _OTHER.split():
         raise NotRewritable(f"{name} may not be finite in an unused lane")
-    args = [_take(rewriter, arg, _operand_form(arg, channels, blocked)) for arg in call.args]
-    return _same_call(call, args), blocked
+    args = [take_tensor(rewriter, arg, _operand_form(arg, channels, blocked)) for arg in call.args]
+    return same_call(call, args), blocked
+
+
+def prelu(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
+    """Scale what is below zero, by a constant for each channel."""
+    x, slope = call.args
+    if _is_plain(rewriter, call):
+        return plainly(rewriter, call, var)
+    blocked = _blocked(rewriter, var)
+    if int(call.attrs.axis) % blocked.rank != 1 or not rewriter.is_constant(slope):
+        raise NotRewritable("a prelu on blocks needs a constant slope for each channel")
+    if dtypes([x, slope]) != {"float32"}:
+        raise NotRewritable("a prelu on blocks needs float32")
+    args = [rewriter.take(x, blocked), rewriter.take(slope, Channels(blocked.block))]
+    return rewriter.kernel(elementwise_kernel.emit_prelu, *args, name="prelu"), blocked
 
 
 def pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
@@ -169,6 +188,7 @@ def concat(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 
 RULES: Mapping[str, Rule] = {
     "relax.matmul": matmul,
+    "relax.nn.prelu": prelu,
     **{f"relax.nn.conv{n}d": conv for n in (1, 2)},
     **{f"relax.nn.{kind}_pool{n}d": pool for kind in ("max", "avg") for n in (1, 2)},
     **{f"relax.nn.adaptive_avg_pool{n}d": global_pool for n in (1, 2)},
@@ -199,15 +219,6 @@ def _kernel(
 ) -> Expr:
     machine = rewriter.machine
     return rewriter.kernel(lambda *t: emit(*t, geometry, machine, **more), *args, name=name)
-
-
-def _same_call(call: Any, args: Sequence[Expr]) -> Expr:
-    return relax.Call(call.op, list(args), call.attrs, call.ty_args)
-
-
-def _take(rewriter: Rewriter, arg: Expr, form: Form) -> Expr:
-    """Return a tensor in ``form``; anything else (the limits of clip) as it is."""
-    return rewriter.take(arg, form) if isinstance(arg, relax.Var) else arg
 
 
 def _is_plain(rewriter: Rewriter, call: Any) -> bool:
