@@ -66,6 +66,8 @@ def test_an_interrupt_ends_the_benchmark_and_its_workers(folder: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
+        # A shell that runs the tests in the background lets them ignore interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
     while "load tvmfuse" not in process.stderr.readline():  # shown once it is done

@@ -42,7 +42,10 @@ def start() -> Iterator[Start]:
 
 
 def _is_worker(process: psutil.Process) -> bool:
-    return str(SCRIPT) in process.cmdline()
+    try:
+        return str(SCRIPT) in process.cmdline()
+    except psutil.NoSuchProcess:  # a zombie counts as gone
+        return False
 
 
 def test_a_candidate_is_built_checked_and_timed(start: Start) -> None:
