@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from tests import graphs
+from tests.kernels.contract import MACHINES
 from tvmfuse import _pipeline, testing
 from tvmfuse._tvm import relax, s_tir, te, tirx, topi, tvm
 from tvmfuse.errors import LoweringError
+from tvmfuse.kernels import families
 from tvmfuse.passes import verify
 from tvmfuse.passes.verify import KernelFacts, is_one_kernel, kernel_facts
 from tvmfuse.targets import resolve
@@ -28,6 +30,11 @@ def two_steps() -> Any:
 
 def facts_of(sch: Any) -> KernelFacts:
     return kernel_facts(sch.mod["main"])
+
+
+def mean_of_all(x: Any) -> Any:
+    total = topi.sum(x)
+    return te.compute((), lambda: total() / tirx.const(64 * 32, x.dtype))
 
 
 class TestKernelFacts:
@@ -86,6 +93,13 @@ class TestKernelFacts:
         sch.bind(row, "blockIdx.x")
         sch.bind(column, "threadIdx.x")
         assert facts_of(sch) == KernelFacts(parallel_regions=1, loop_nests=1)
+
+    def test_the_reduction_to_one_number_may_hold_it(self) -> None:
+        x = te.placeholder((64, 32), name="x")
+        scheduled = families.schedule(te.create_prim_func([x, mean_of_all(x)]), MACHINES["8 lanes"])
+        facts = kernel_facts(scheduled.function)
+        assert facts.scratch_bytes == 4
+        assert is_one_kernel(facts)
 
     def test_declared_intermediates_are_allowed(self) -> None:
         facts = KernelFacts(parallel_regions=1, loop_nests=1, scratch_bytes=256)

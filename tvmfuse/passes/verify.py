@@ -17,6 +17,7 @@ from tvmfuse.passes.codegen import one_line
 
 _GLOBAL = "global"
 _LAUNCH = "blockIdx"
+_LINE_BYTES = 64  # a number that one step hands to the next is no tensor in memory
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def is_one_kernel(facts: KernelFacts, *, declared_bytes: int = 0) -> bool:
     return (
         facts.parallel_regions <= 1
         and facts.loop_nests <= 1
-        and facts.scratch_bytes <= declared_bytes
+        and facts.scratch_bytes <= max(declared_bytes, _LINE_BYTES)
     )
 
 
