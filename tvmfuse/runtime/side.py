@@ -99,8 +99,9 @@ class Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(timeout_s, self._process.kill)
-        timer.start()
+        timer.daemon = True  # an interrupt between these lines must not wait for it
         try:
+            timer.start()
             if request is not None:
                 self._process.stdin.write(json.dumps(request) + "\n")
                 self._process.stdin.flush()
