@@ -13,7 +13,7 @@ from tvmfuse.calibrate import calibrated
 from tvmfuse.compiled import Compiled, KernelInfo
 from tvmfuse.compiled import Schedule as ScheduleSource
 from tvmfuse.cost.roofline import Roofline
-from tvmfuse.errors import LoweringError
+from tvmfuse.errors import LoweringError, ModelError
 from tvmfuse.frontend import Model
 from tvmfuse.kernels import legalize
 from tvmfuse.kernels.families import Scheduled
@@ -168,7 +168,14 @@ def build(
     ------
     LoweringError
         A single operator cannot be lowered, or no code can be generated for it.
+    ModelError
+        The weights of the model are parameters.
     """
+    if len(model.module["main"].params) != len(model.signature.inputs):
+        raise ModelError(
+            f"{model.name}: the weights of a bundle must be constants, but they are parameters: "
+            "import without keep_params, or use tvm.compile with relax_pipeline='tvmfuse'"
+        )
     options, stages = options or Options(), _Stages(progress)
     compile_context(target)  # a missing compiler is told now, not after all stages
     planned = plan(model.module, target, options=options, stages=stages)
@@ -234,7 +241,7 @@ def _without_broken(prepared: Prepared, target: Target, error: Exception) -> Fus
         reasons = {
             place: reason
             for name, reason in codegen.broken_kernels(prepared.module, target.tvm())
-            for place in prepared.lowered.origins[name].places
+            for place in prepared.lowered.origins.get(name, Origin("", (), ())).places
         }
     groups = prepared.plan.groups
     broken = [g.candidate for g in groups if g.candidate.bindings in reasons]

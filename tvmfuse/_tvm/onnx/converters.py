@@ -11,6 +11,7 @@ from tvmfuse._tvm.onnx import (
     normalization,
     quantized,
     recurrent,
+    resize,
 )
 
 CONVERTERS = {
@@ -28,6 +29,7 @@ CONVERTERS = {
     "QLinearMatMul": quantized.convert_qlinear_matmul,
     "RNN": recurrent.convert_rnn,
     "ReduceMean": arithmetic.convert_reduce_mean,
+    "Resize": resize.convert_resize,
     "com.microsoft.DynamicQuantizeLSTM": recurrent.convert_dynamic_quantize_lstm,
 }
 

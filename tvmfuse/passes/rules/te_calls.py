@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tvmfuse._tvm import relax, topi, tvm, tvm_ffi
 from tvmfuse.passes.rewrite import Rule
+from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 
 
@@ -39,6 +42,10 @@ def operator_for_te_call(mod: Any) -> Rule:
 
 
 def _operator(kernel: Any, operands: list[Any]) -> Callable[..., Any] | None:
+    try:
+        np.broadcast_shapes(*(operators.shape(operand) or () for operand in operands))
+    except (TypeError, ValueError):  # symbolic, or not elementwise: an einsum, say
+        return None
     known = ((topi.maximum, relax.op.maximum), (topi.minimum, relax.op.minimum))
     for compute, operator in known:
         if tvm_ffi.structural_equal(_te_kernel(compute, operands), kernel):
