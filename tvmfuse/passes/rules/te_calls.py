@@ -6,10 +6,8 @@ calls of ready-made loop nests, which no pattern can see into.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from tvmfuse._tvm import relax, topi, tvm, tvm_ffi
 from tvmfuse.passes.rewrite import Rule
@@ -42,15 +40,17 @@ def operator_for_te_call(mod: Any) -> Rule:
 
 
 def _operator(kernel: Any, operands: list[Any]) -> Callable[..., Any] | None:
-    try:
-        np.broadcast_shapes(*(operators.shape(operand) or () for operand in operands))
-    except (TypeError, ValueError):  # symbolic, or not elementwise: an einsum, say
-        return None
+    if not _stretch_to_each_other(*(operators.shape(operand) or () for operand in operands)):
+        return None  # not elementwise: an einsum, say
     known = ((topi.maximum, relax.op.maximum), (topi.minimum, relax.op.minimum))
     for compute, operator in known:
         if tvm_ffi.structural_equal(_te_kernel(compute, operands), kernel):
             return operator
     return None
+
+
+def _stretch_to_each_other(a: Sequence[int | str], b: Sequence[int | str]) -> bool:
+    return all(x == y or 1 in (x, y) for x, y in zip(reversed(a), reversed(b), strict=False))
 
 
 def _te_kernel(compute: Callable[..., Any], operands: list[Any]) -> Any:
