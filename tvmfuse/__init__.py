@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from tvmfuse.bundle import save
     from tvmfuse.compiled import Compiled
     from tvmfuse.frontend import import_model
-    from tvmfuse.patterns.base import Pattern
+    from tvmfuse.patterns.base import Case, Operand, Pattern
+    from tvmfuse.patterns.plugins import unregister
+    from tvmfuse.patterns.registry import register
     from tvmfuse.runtime import InferenceSession, Session, load
     from tvmfuse.targets import resolve as target
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Case",
     "Compiled",
     "InferenceSession",
+    "Operand",
     "Pattern",
     "Session",
     "TvmFuseError",
@@ -32,21 +36,27 @@ __all__ = [
     "import_model",
     "load",
     "pipeline",
+    "register",
     "save",
     "target",
+    "unregister",
 ]
 
 _HOMES = {
+    "Case": ("tvmfuse.patterns.base", "Case"),
     "Compiled": ("tvmfuse.compiled", "Compiled"),
     "InferenceSession": ("tvmfuse.runtime", "InferenceSession"),
+    "Operand": ("tvmfuse.patterns.base", "Operand"),
     "Pattern": ("tvmfuse.patterns.base", "Pattern"),
     "Session": ("tvmfuse.runtime", "Session"),
     "compile": ("tvmfuse._api", "compile_source"),
     "import_model": ("tvmfuse.frontend", "import_model"),
     "load": ("tvmfuse.runtime", "load"),
     "pipeline": ("tvmfuse._pipeline", "pipeline"),
+    "register": ("tvmfuse.patterns.registry", "register"),
     "save": ("tvmfuse.bundle", "save"),
     "target": ("tvmfuse.targets", "resolve"),
+    "unregister": ("tvmfuse.patterns.plugins", "unregister"),
 }
 
 _relax_pipeline.install()

@@ -6,11 +6,11 @@ from tvmfuse import testing
 from tvmfuse._pipeline import Options, pipeline
 from tvmfuse._tvm import tvm
 from tvmfuse.patterns.base import Case, Operand, Pattern
-from tvmfuse.patterns.registry import Registry, default
+from tvmfuse.patterns.registry import Registry, builtin
 from tvmfuse.plan import RunTime
 from tvmfuse.targets import resolve
 
-PATTERNS = default().patterns
+PATTERNS = builtin().patterns
 DTYPES = ("float32", "float16")
 
 CASES = [

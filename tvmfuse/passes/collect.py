@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm import relax
+from tvmfuse.errors import PatternError
 from tvmfuse.patterns.base import Generator, Match
 from tvmfuse.patterns.dataflow import Dataflow, functions
 from tvmfuse.patterns.opgraph import Describer
+from tvmfuse.patterns.plugins import describe
 from tvmfuse.patterns.registry import Registry
 from tvmfuse.plan import Candidate, FunctionGraph, Rejection
-
-# What the code of a pattern may raise when a graph surprises it. Anything else is a
-# fault of ours and must surface.
-_PATTERN_FAULTS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    NotImplementedError,
-    TypeError,
-    ValueError,
-    tvm.error.InternalError,
-)
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,9 @@ def collect(mod: Any, registry: Registry) -> Collected:
     """
     graphs: dict[str, FunctionGraph] = {}
     candidates: list[Candidate] = []
-    rejections: list[Rejection] = []
+    rejections = [
+        Rejection(failure.name, "", (), "collect", failure.reason) for failure in registry.failed
+    ]
     for name, function in functions(mod):
         flow = Dataflow.of(name, function)
         graphs[name] = FunctionGraph(name, flow.deps, flow.labels, flow.operators)
@@ -100,15 +92,28 @@ class _FunctionCollector:
     def run(self, pattern: Generator) -> None:
         """Add what ``pattern`` finds; if it fails, drop all it found and say so."""
         try:
-            matches = list(pattern.find(self._flow, frozenset(self._taken)))
-        except _PATTERN_FAULTS as fault:
-            reason = f"the pattern failed: {type(fault).__name__}: {fault}"
+            matches = [
+                self._sound(match) for match in pattern.find(self._flow, frozenset(self._taken))
+            ]
+        except Exception as fault:  # noqa: BLE001 - a pattern of somebody else's may raise anything
+            reason = f"the pattern failed: {describe(fault)}"
             self._failed.append(self._rejection(pattern, (), reason))
             return
         for match in matches:
             self._add(pattern, match)
         # Only once it is through: its own matches do not hide each other.
         self._taken.update(i for bindings in self._candidates for i in bindings)
+
+    def _sound(self, match: Match) -> Match:
+        """Return a match whose bindings are positions in the function, ascending."""
+        members = match.bindings
+        end = len(self._flow.bindings)
+        if not members or any(a >= b for a, b in pairwise((-1, *members, end))):
+            raise PatternError(
+                f"the bindings of a match must be ascending positions below {end}, but are "
+                f"{members}"
+            )
+        return match
 
     def _add(self, pattern: Generator, match: Match) -> None:
         members = match.bindings

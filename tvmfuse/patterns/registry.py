@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tvmfuse.errors import PatternError
+from tvmfuse.patterns import plugins
 from tvmfuse.patterns.add_layer_norm import AddLayerNorm
 from tvmfuse.patterns.attention import FusedAttention
 from tvmfuse.patterns.base import Generator
@@ -21,9 +22,17 @@ class Registry:
     """Patterns in order of preference.
 
     Where two find the same bindings, the first one keeps them.
+
+    Parameters
+    ----------
+    patterns : tuple of Generator
+        The patterns.
+    failed : tuple of plugins.Failure
+        Patterns that are installed but could not be loaded.
     """
 
     patterns: tuple[Generator, ...] = ()
+    failed: tuple[plugins.Failure, ...] = ()
 
     def __post_init__(self) -> None:
         names = [pattern.name for pattern in self.patterns]
@@ -33,12 +42,49 @@ class Registry:
                     f"registry: pattern names must be unique, but found {name!r} twice: rename one"
                 )
 
-    def with_pattern(self, pattern: Generator) -> Registry:
-        """Return a registry in which ``pattern`` comes first."""
-        return replace(self, patterns=(pattern, *self.patterns))
+    @property
+    def names(self) -> frozenset[str]:
+        """What the patterns are called."""
+        return frozenset(pattern.name for pattern in self.patterns)
+
+    def with_pattern(self, *patterns: Generator) -> Registry:
+        """Return a registry in which ``patterns`` come first."""
+        return replace(self, patterns=(*patterns, *self.patterns))
+
+
+def register(pattern: plugins.Given) -> plugins.Given:
+    """Add a pattern to those that every compile of this process looks for from now on.
+
+    It goes before the patterns of tvmfuse: where both find the same operators, it keeps
+    them. A name that is registered again replaces the earlier pattern, so that a cell of
+    a notebook can be run twice. Works as the decorator of a class, too.
+
+    Parameters
+    ----------
+    pattern : Pattern, Generator, a class of one, or relax.transform.FusionPattern
+        The pattern; a class is called without arguments.
+
+    Returns
+    -------
+    object
+        What was given.
+
+    Raises
+    ------
+    PatternError
+        It is no pattern, lacks a name, or has the name of a pattern of tvmfuse.
+    """
+    return plugins.keep(pattern, taken=builtin().names)
 
 
 def default() -> Registry:
+    """Return all patterns: what users registered and installed, then what tvmfuse brings along."""
+    ours = builtin()
+    added = plugins.added(taken=ours.names)
+    return Registry((*(plugin.pattern for plugin in added.plugins), *ours.patterns), added.failed)
+
+
+def builtin() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
     named = (ConvBnAct(), MatmulBiasAct(), AddLayerNorm(), Softmax(), FusedAttention())
     return Registry((*named, TransposedMatmul(), Epilogue(), Elementwise()))

@@ -199,6 +199,8 @@ def _names(
     functions: Mapping[str, FunctionGraph], function: str, bindings: Sequence[int]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the operators and the labels of some bindings."""
+    if not bindings:  # a pattern that failed speaks of no place
+        return (), ()
     graph = functions[function]
     return tuple(_short(graph.ops[i]) for i in bindings), tuple(graph.labels[i] for i in bindings)
 
