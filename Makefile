@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test faults coverage lint format models bench peers coverage-table dist clean
+.PHONY: help run test faults coverage lint format models $(MODELS)/bench bench peers coverage-table dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,8 @@ format: $(VENV)/.installed ## Format the code and mend what can be mended by rul
 models: $(VENV)/.installed ## Fetch the real models of scripts/models.toml into models/ (250 MB of downloads)
 	$(BIN)/python scripts/fetch_models.py --into $(MODELS)
 
+$(MODELS)/bench: $(MODELS)/bench/.exported
+
 bench: $(VENV)/.installed $(MODELS)/bench/.exported ## Time the benchmark networks against ONNX Runtime
 	$(BIN)/python scripts/bench/end_to_end.py --models $(MODELS)/bench
 
@@ -74,6 +76,6 @@ $(BENCH_VENV)/.installed: scripts/bench/requirements.txt
 	$(BENCH_VENV)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-$(MODELS)/bench/.exported: $(BENCH_VENV)/.installed scripts/bench/export_models.py
+$(MODELS)/bench/.exported: $(BENCH_VENV)/.installed scripts/bench/export_models.py scripts/bench/networks.py
 	$(BENCH_VENV)/bin/python scripts/bench/export_models.py --into $(MODELS)/bench
 	@touch $@

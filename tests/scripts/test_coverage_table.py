@@ -115,5 +115,5 @@ def test_the_error_is_relative_and_infinite_where_nan_or_shape_differ(
 
 def test_every_listed_model_says_what_to_feed_it() -> None:
     entries = coverage_table.read_entries(Path("models"), Path("exported"))
-    assert len(entries) == 25
+    assert len(entries) == 33
     assert all(entry.inputs for entry in entries)

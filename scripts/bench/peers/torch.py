@@ -7,7 +7,7 @@ them; other ONNX files come through onnx2torch.
 from __future__ import annotations
 
 import os
-import runpy
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import nn
 
-Array = np.ndarray[Any, Any]
+sys.path.append(str(Path(__file__).parents[1]))
+import networks
 
-EXPORTER = Path(__file__).parents[1] / "export_models.py"
+Array = np.ndarray[Any, Any]
 
 
 def load(
@@ -47,13 +48,10 @@ def load(
 
 def build(path: Path) -> tuple[nn.Module, str]:
     """Return the network in torch, and where it comes from."""
-    exporter = runpy.run_path(str(EXPORTER))
-    if path.stem in exporter["NAMES"]:
-        torch.manual_seed(exporter["SEED"])
-        module = exporter["BUILDERS"][path.stem.removesuffix(exporter["KEEPS_BATCH_NORM"])]().module
-        exporter["randomise"](module)
-        return module, "built in torch"
-    exporter["import_torchvision"]()  # onnx2torch imports it
+    name = path.stem.removesuffix("_bn")
+    if name in networks.BUILDERS:
+        return networks.build(name).module, "built in torch"
+    networks.import_torchvision()  # onnx2torch imports it
     import onnx2torch
 
     return onnx2torch.convert(str(path)), "through onnx2torch"
