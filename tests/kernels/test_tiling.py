@@ -44,11 +44,11 @@ def test_a_gemm_tile_is_never_worse_than_one_vector(
     assert costs[0] <= costs[1]
 
 
-@given(small, small, st.integers(1, 128), machines)
+@given(small, small, st.integers(1, 128), machines, st.integers(1, 5000))
 def test_a_conv_tile_fits_the_registers_and_divides_the_blocks(
-    height: int, width: int, blocks: int, machine: Machine
+    height: int, width: int, blocks: int, machine: Machine, depth: int
 ) -> None:
-    tile = tiling.conv_tile(height, width, blocks, machine)
+    tile = tiling.conv_tile(height, width, blocks, machine, depth=depth)
     vectors = tile.blocks * (machine.block // machine.lanes)
     assert blocks % tile.blocks == 0
     assert tile.height <= height
@@ -67,8 +67,21 @@ def test_a_conv_tile_is_never_worse_than_one_pixel(
         step = tiling._step(tile.height * tile.width, tile.blocks * vectors)
         return steps * (blocks // tile.blocks) * step
 
-    tile = tiling.conv_tile(height, width, blocks, machine)
+    tile = tiling.conv_tile(height, width, blocks, machine, depth=1)
     assert cost(tile) <= cost(ConvTile(1, 1, 1))
+
+
+def test_a_conv_tile_does_not_wait_for_its_weights() -> None:
+    machine = Machine(lanes=16, registers=32, cores=2, l2_bytes=1 << 20)
+    tile = tiling.conv_tile(14, 14, 16, machine, depth=256 * 9)
+    assert 4 * 256 * 9 * tile.blocks * machine.block <= machine.l2_bytes // 2
+
+
+@given(extents, machines)
+def test_even_tiles_are_shared_evenly_or_not_worth_it(tiles: int, machine: Machine) -> None:
+    found = tiling.even_tiles(tiles, machine)
+    assert tiles <= found <= tiles * 17 / 16
+    assert found % machine.cores == 0 or (-tiles % machine.cores) * 16 > tiles
 
 
 @given(extents, machines)

@@ -30,9 +30,11 @@ from tvmfuse.kernels.tiling import (
     ConvTile,
     Machine,
     Tasks,
+    ceil_div,
     choose_tasks,
     conv_tile,
     divisors,
+    even_tiles,
     round_up,
     unrollings,
 )
@@ -108,7 +110,8 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups:
     if window.is_pointwise:
         return _emit_pointwise(x, weight, machine, groups=groups)
     out_blocks, in_blocks, kernel_h, kernel_w, block_in, block_out = (int(d) for d in weight.shape)
-    tile = conv_tile(out_h, out_w, out_blocks // groups, machine)
+    depth = in_blocks * kernel_h * kernel_w * block_in
+    tile = conv_tile(out_h, out_w, out_blocks // groups, machine, depth=depth)
     rows, columns = round_up(out_h, tile.height), round_up(out_w, tile.width)
     image = padded(x, window, rows, columns)
     c = te.reduce_axis((0, in_blocks), "c")
@@ -135,10 +138,11 @@ def _emit_pointwise(x: Tensor, weight: Tensor, machine: Machine, *, groups: int)
     batch, _, height, width, _ = (int(d) for d in x.shape)
     out_blocks, in_blocks, _, _, block_in, block_out = (int(d) for d in weight.shape)
     pixels = height * width
-    tile = conv_tile(1, pixels, out_blocks // groups, machine)
+    depth = in_blocks * block_in
+    tile = conv_tile(1, pixels, out_blocks // groups, machine, depth=depth)
     c, ci = te.reduce_axis((0, in_blocks), "c"), te.reduce_axis((0, block_in), "ci")
     per_group = out_blocks // groups
-    rounded = round_up(pixels, tile.width)
+    rounded = even_tiles(ceil_div(pixels, tile.width), machine) * tile.width
 
     def at(n: Any, o: Any, p: Any) -> Any:
         pixel = p if rounded == pixels else te.min(p, pixels - 1)
