@@ -21,6 +21,7 @@ from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.gemm import register_tile
 from tvmfuse.kernels.rows import Rows, maximum, reduce
+from tvmfuse.kernels.steps import vectorize_step
 from tvmfuse.kernels.tiling import Machine, ceil_div, gemm_tile, product, round_up
 
 Tensor = Any  # te.Tensor
@@ -214,7 +215,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         sch.compute_at(packing, pack_at, preserve_unit_loops=True)
         blocks.vectorize(sch, sch.get_loops(packing)[-1], machine.lanes)
     for step in steps:
-        _vectorize_step(sch, step, i_task, machine)
+        vectorize_step(sch, step, i_task, machine.lanes)
     for anchor, loop in ((context, below), (products, below_scores)):
         role = blocks.role(sch, anchor)
         register_tile(sch, anchor, loop, machine, choose, name=f"unroll_{role}")
@@ -230,19 +231,6 @@ def _tile_product(
     sch.unroll(i_in)
     blocks.vectorize(sch, j_in, machine.lanes)
     return i_tile
-
-
-def _vectorize_step(sch: Schedule, step: Block, row: Loop, machine: Machine) -> None:
-    spatial, reduced = blocks.inner_loops(sch, step, row)
-    wide = [loop for loop in spatial if blocks.extent(sch, loop) > 1]
-    *outer, last = wide if wide else spatial
-    is_wide = bool(wide) and blocks.is_last_axis(sch, step, last)
-    if reduced:
-        sch.reorder(*outer, *reduced, last) if is_wide else sch.reorder(*spatial, *reduced)
-    if is_wide:
-        blocks.vectorize_with_tail(sch, last, machine.lanes)
-    if reduced:
-        sch.decompose_reduction(step, reduced[0])
 
 
 def _is_row_step(sch: Schedule, block: Block, out: Block) -> bool:

@@ -52,7 +52,12 @@ def role(sch: Schedule, block: Block) -> str:
 
 def find(sch: Schedule, name: str) -> Block | None:
     """Return the first block with role ``name``, or None."""
-    return next((block for block in children(sch) if role(sch, block) == name), None)
+    return next(iter(find_all(sch, name)), None)
+
+
+def find_all(sch: Schedule, name: str) -> list[Block]:
+    """Return every block with role ``name``, in program order."""
+    return [block for block in children(sch) if role(sch, block) == name]
 
 
 def tile(sch: Schedule, block: Block) -> tuple[int, ...]:
