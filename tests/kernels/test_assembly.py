@@ -10,6 +10,7 @@ from tests.kernels.assembly import AARCH64, X86, fma_loops
 from tvmfuse._tvm import te, tirx, tvm
 from tvmfuse.kernels import conv, families, gemm
 from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.tiling import gemm_tile
 from tvmfuse.passes.schedule import machine_of
 from tvmfuse.targets import resolve
 
@@ -36,7 +37,7 @@ def with_epilogue(inputs, result):
 def matmul(rows, columns):
     def emit(machine):
         x = te.placeholder((rows, 256), name="x")
-        tile = gemm.gemm_tile(rows, columns, machine)
+        tile = gemm_tile(rows, columns, machine)
         panels = te.placeholder((-(-columns // tile.columns), 256, tile.columns), name="panels")
         return with_epilogue([x, panels], gemm.emit_packed(x, panels, columns, machine))
 
@@ -77,7 +78,7 @@ def test_the_reduction_stays_in_registers(name, cpu):
 @pytest.mark.parametrize("cpu", CPUS)
 def test_a_step_of_the_product_is_one_multiply_add_for_each_accumulator(cpu):
     machine = machine_of(resolve(f"cpu:{cpu}"))
-    tile = gemm.gemm_tile(128, 768, machine)
+    tile = gemm_tile(128, 768, machine)
     rows = gemm.rows_for(128, tile.columns, machine)
     accumulators = rows * tile.columns // machine.lanes
     steps, rest = divmod(hot_loop(WORK["matmul of 128 rows"], cpu).fma, accumulators)
