@@ -38,6 +38,7 @@ def test_json_holds_the_same_keys_for_every_model(
         "kernels",
         "untuned",
         "fallbacks",
+        "dropped_patterns",
         "seconds",
     ]
     assert (found["schema"], found["command"], found["model"]) == (1, "compile", "affine")

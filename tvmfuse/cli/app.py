@@ -17,6 +17,7 @@ from tvmfuse.cli.compile import compile_model
 from tvmfuse.cli.db import group as db_commands
 from tvmfuse.cli.doctor import check_machine
 from tvmfuse.cli.explain import explain_model
+from tvmfuse.cli.patterns import group as pattern_commands
 from tvmfuse.cli.run import run_bundle
 from tvmfuse.cli.tune import tune_model_file
 from tvmfuse.errors import TvmFuseError
@@ -63,6 +64,7 @@ def main() -> int:
     app.callback(invoke_without_command=True, no_args_is_help=True)(common)
     for name, command in _COMMANDS.items():
         app.command(name)(command)
+    app.add_typer(pattern_commands(), name="patterns")
     app.add_typer(db_commands(), name="db")
     try:
         # Without standalone mode, Typer returns the code of a typer.Exit and raises the rest.

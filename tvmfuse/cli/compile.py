@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tvmfuse.cli import console
-from tvmfuse.cli.options import AllowFamily, AsJson, Database, ModelFile, Shapes, TargetName
+from tvmfuse.cli.options import (
+    AllowFamily,
+    AsJson,
+    Database,
+    ModelFile,
+    PatternFiles,
+    Shapes,
+    TargetName,
+)
+from tvmfuse.cli.patterns import dropped, registry_with
 
 if TYPE_CHECKING:
     from tvmfuse.bundle import Bundle
@@ -28,6 +37,7 @@ def compile_model(
     fusion: Annotated[
         bool, typer.Option("--fusion/--no-fusion", help="Whether to fuse operators.")
     ] = True,
+    patterns: PatternFiles = [],  # noqa: B006
     db: Database = None,
     allow_family: AllowFamily = False,
     require_tuned: Annotated[
@@ -48,11 +58,12 @@ def compile_model(
     bundles.check_destination(output)
     cxx.compiler()
     device = calibrated(targets.resolve(target))
+    registry = registry_with(patterns)
     with (
         kernel_records(db, device, allow_family=allow_family) as records,
         console.stages() as begin,
     ):
-        options = _pipeline.Options(fuse=fusion, records=records)
+        options = _pipeline.Options(fuse=fusion, records=records, registry=registry)
         begin("import")
         imported = import_model(model, shapes=shapes)
         compiled = _pipeline.build(imported, device, options=options, progress=begin)
@@ -77,6 +88,7 @@ def _to_json(compiled: Compiled, bundle: Bundle) -> dict[str, Any]:
         "kernels": dict(Counter(kernel.schedule for kernel in compiled.kernels)),
         "untuned": _untuned(compiled),
         "fallbacks": _fallbacks(compiled),
+        "dropped_patterns": dropped(compiled.plan.rejections),
         "seconds": dict(compiled.seconds),
     }
 
@@ -100,6 +112,8 @@ def _print(compiled: Compiled, bundle: Bundle) -> None:
     for kernel in compiled.kernels:
         if kernel.note and kernel.schedule == "family":
             console.print_text(f"{kernel.name}: {kernel.note}")
+    for name, reason in dropped(compiled.plan.rejections).items():
+        console.print_text(f"pattern {name} was dropped: {reason}")
     for fallback in _fallbacks(compiled):
         console.print_text("not fused after all: {pattern} ({ops}): {reason}".format(**fallback))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tvmfuse.cli import console
-from tvmfuse.cli.options import AsJson, ModelFile, Shapes, TargetName
+from tvmfuse.cli.options import AsJson, ModelFile, PatternFiles, Shapes, TargetName
+from tvmfuse.cli.patterns import registry_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ def explain_model(
     why: Annotated[
         str | None, typer.Option(metavar="NODE", help="Only what concerns this node.")
     ] = None,
+    patterns: PatternFiles = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
     """Say what would be fused, what not, why, and what that is predicted to save."""
@@ -33,11 +35,12 @@ def explain_model(
 
     shapes = dict(map(parse_shape, shape))
     device = calibrated(targets.resolve(target))
+    options = _pipeline.Options(registry=registry_with(patterns))
     with console.stages() as begin:
         begin("import")
         imported = import_model(model, shapes=shapes)
         begin("plan")
-        planned = _pipeline.plan(imported.module, device)
+        planned = _pipeline.plan(imported.module, device, options=options)
     explanation = explain.explain(planned.plan, planned.graphs)
     if why is not None:
         explanation = explain.about(explanation, why)

@@ -55,4 +55,13 @@ AllowFamily = Annotated[
 
 Seed = Annotated[int, typer.Option("--seed", help="Chooses the inputs that are made up.")]
 
+PatternFiles = Annotated[
+    list[Path],
+    typer.Option(
+        "--patterns",
+        metavar="FILE.py",
+        help="A Python file that gives patterns to tvmfuse.register; may be repeated.",
+    ),
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
