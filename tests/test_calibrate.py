@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tvmfuse._tvm import tvm
+from tvmfuse._tvm.threads import in_use
 from tvmfuse.calibrate import cache, calibrate, kernels, load_cached, measurement
 from tvmfuse.errors import TargetError
 from tvmfuse.targets import Target, resolve
@@ -92,7 +93,7 @@ def test_tile_leaves_registers_for_the_operands():
 
 def test_measured_peaks_are_complete(peaks, target):
     assert peaks.source == "measured"
-    assert peaks.cores == cache.threads()
+    assert peaks.cores == in_use()
     assert peaks.gflops > 0
     assert set(peaks.bandwidth_gbps) >= {"l1", "l2", "dram"}
     assert all(rate > 0 for rate in peaks.bandwidth_gbps.values())
@@ -119,7 +120,7 @@ def test_peaks_are_found_again(peaks, target):
 def test_peaks_of_other_code_or_threads_are_not_taken(peaks, target, monkeypatch):
     cache.store(target, peaks)
     assert load_cached(replace(target, attrs={**target.attrs, "mcpu": "x86-64"})) is None
-    monkeypatch.setattr(cache, "threads", lambda: peaks.cores + 1)
+    monkeypatch.setattr(cache, "in_use", lambda: peaks.cores + 1)
     assert load_cached(target) is None
 
 

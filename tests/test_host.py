@@ -25,6 +25,13 @@ def topology(*siblings: str) -> dict[str, str]:
     }
 
 
+@pytest.fixture(autouse=True)
+def fresh():
+    host._affinity.cache_clear()
+    yield
+    host._affinity.cache_clear()
+
+
 @pytest.fixture
 def four_cpus(monkeypatch):
     monkeypatch.setattr("sys.platform", "linux")
@@ -40,6 +47,14 @@ def test_hyper_threads_of_one_core_count_once(tmp_path):
 def test_only_cores_in_the_affinity_mask_count(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
     assert host.detect(write(tmp_path, topology("0", "1", "2", "3"))).cores == 1
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_the_machine_stays_the_same_when_tvm_pins_its_threads(tmp_path, monkeypatch):
+    write(tmp_path, topology("0", "1", "2", "3"))
+    before = host.detect(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
+    assert host.detect(tmp_path) == before
 
 
 @pytest.mark.usefixtures("four_cpus")

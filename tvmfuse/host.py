@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -85,11 +86,11 @@ def detect(root: Path = Path("/")) -> Host:
     )
 
 
+@functools.cache  # as it was at first: TVM pins its threads, and the one that calls it, later
 def _affinity() -> frozenset[int]:
     """Return the hardware threads that this process may use; empty if unknown."""
     if sys.platform != "linux":
         return frozenset()
-    # TVM's thread pool pins the thread that first runs a kernel; others keep the mask.
     threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
     return frozenset[int]().union(*(os.sched_getaffinity(thread) for thread in threads))
 

@@ -276,11 +276,30 @@ class Measure(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """How a tuning record schedules a kernel.
+
+    Parameters
+    ----------
+    decisions : Mapping
+        Those of its family.
+    trace : sequence, optional
+        TVM's trace as JSON, in place of decisions; its blocks are called as in the kernel.
+    note : str
+        What a report should say of it, or "".
+    """
+
+    decisions: Mapping[str, Any] = field(default_factory=dict)
+    trace: Sequence[Any] | None = None
+    note: str = ""
+
+
 class Records(Protocol):
     """Looks tuning records up for exactly one device."""
 
-    def best(self, family: str, workload: str) -> Mapping[str, Any] | None:
-        """Return the decisions of the best record of ``workload``, or None."""
+    def best(self, family: str, kernel: Any) -> Tuned | None:
+        """Return what the best record of an unscheduled kernel says, or None."""
         ...
 
 

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from tvmfuse._tvm import te
-from tvmfuse.calibrate.cache import threads
+from tvmfuse._tvm.threads import in_use as threads
 from tvmfuse.kernels import conv, families, gemm
 from tvmfuse.kernels.conv import Window
 from tvmfuse.passes.schedule import machine_of

@@ -11,12 +11,10 @@ import pytest
 from tests.store.conftest import CPU, CUDA, GPU, LLVM, OTHER_CPU, ok, workload
 from tvmfuse.errors import StoreError
 from tvmfuse.store import (
-    KernelRecords,
     Query,
     Record,
     Session,
     Store,
-    Versions,
     exchange,
     find,
     maintenance,
@@ -123,21 +121,6 @@ def test_the_store_comes_before_the_pack(filled: Store, tmp_path: Path) -> None:
     sources[0].commit(ok(sources[0].add_workload(workload()), 5.0))
     assert find(sources, query)[0].record.median_us == 5
     sources[0].close()
-
-
-def test_decisions_of_another_version_or_tvm_are_not_used(store: Store) -> None:
-    key = store.add_workload(workload())
-    old_tvm = replace(Versions.installed(), tvm="0.26.0")
-    store.commit(
-        ok(key, 1.0, family_version=1, decisions={"rows": 1}),
-        ok(key, 2.0, family_version=2, decisions={"rows": 2}, versions=old_tvm),
-        ok(key, 3.0, family_version=2, decisions={"rows": 3}),
-    )
-    records = KernelRecords([store], CPU, LLVM, {"gemm": 2})
-    assert records.best("gemm", key) == {"rows": 3}
-    assert records.best("conv", key) is None
-    verified = replace(records, verify=lambda record: record.decisions["rows"] == 2)
-    assert verified.best("gemm", key) == {"rows": 2}
 
 
 def test_pruning_keeps_the_best_and_the_failures(filled: Store) -> None:

@@ -16,6 +16,7 @@ from tvmfuse import _pipeline
 from tvmfuse._pipeline import Options
 from tvmfuse.errors import TuningError
 from tvmfuse.frontend import import_model
+from tvmfuse.plan import Tuned
 from tvmfuse.runtime import Session
 from tvmfuse.store import Filter, Store, open_store
 from tvmfuse.targets import Target, resolve
@@ -69,7 +70,7 @@ def test_a_compile_repeats_the_decisions_of_a_record(
     product_onnx: Path, target: Target, only_task: Task
 ) -> None:
     decisions = {axis.name: axis.options[0] for axis in only_task.space.axes}
-    records = Decided({only_task.workload.key: decisions})
+    records = Decided({only_task.workload.key: Tuned(decisions)})
     model = import_model(product_onnx)
     plain = _pipeline.build(model, target)
     tuned = _pipeline.build(model, target, options=Options(records=records))
@@ -82,7 +83,7 @@ def test_a_compile_repeats_the_decisions_of_a_record(
 def test_a_record_that_does_not_fit_leaves_the_default_and_a_note(
     product_onnx: Path, target: Target, only_task: Task, decisions: dict[str, int]
 ) -> None:
-    records = Decided({only_task.workload.key: decisions})
+    records = Decided({only_task.workload.key: Tuned(decisions)})
     model = import_model(product_onnx)
     compiled = _pipeline.build(model, target, options=Options(records=records))
     (kernel,) = compiled.kernels

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.tuning.kernels import product, task
-from tvmfuse.store import Device, KernelRecords, Store
-from tvmfuse.store.keys import workload_key
+from tvmfuse.plan import Tuned
+from tvmfuse.store import Device, Store, Versions
+from tvmfuse.store.kernels import KernelRecords
 from tvmfuse.tuning.history import VERSIONS, StoreHistory
 from tvmfuse.tuning.measure import Trial
 
@@ -31,17 +32,31 @@ def test_trials_come_back_as_they_were(history: StoreHistory) -> None:
 def test_only_what_was_confirmed_is_used_by_a_compile(history: StoreHistory) -> None:
     fast = Trial({**TASK.space.default, "unroll": 2}, "measured", (0.5,))
     history.commit(TASK, fast)
-    key = workload_key(product())
-    assert records(history).best("gemm", key) is None
+    assert records(history).best("gemm", product()) is None
     history.commit(TASK, GOOD, is_best=True)
-    assert records(history).best("gemm", key) == GOOD.decisions
+    assert records(history).best("gemm", product()) == Tuned(GOOD.decisions)
 
 
 def test_trials_of_another_device_are_not_taken_for_ours(history: StoreHistory) -> None:
     history.commit(TASK, GOOD, is_best=True)
     elsewhere = replace(history, device=Device("llvm", "x86-64-v3", "another"))
     assert elsewhere.past(TASK) == []
-    assert records(elsewhere).best("gemm", TASK.workload.key) is None
+    assert records(elsewhere).best("gemm", product()) is None
+
+
+def test_what_another_tvm_measured_is_measured_again(history: StoreHistory) -> None:
+    history.commit(TASK, GOOD)
+    versions = replace(Versions.installed(), tvm="0.28.0")
+    later = replace(history, session=replace(history.session, versions=versions))
+    assert later.past(TASK) == []
+
+
+def test_a_trace_of_tvm_comes_back_and_is_used_for_the_kernel(history: StoreHistory) -> None:
+    traced = Trial({"trace": "[[],[]]"}, "measured", (1.0,))
+    history.commit(TASK, GOOD, is_best=True)
+    history.commit(TASK, traced, is_best=True)
+    assert history.past(TASK)[-1] == traced
+    assert records(history).best("gemm", product()) == Tuned(trace=[[], []])
 
 
 def test_similar_kernels_lend_their_trials_relative_to_their_default(

@@ -14,6 +14,13 @@ from tvmfuse.host import detect
 VARIABLE = "TVM_NUM_THREADS"
 
 
+def in_use() -> int:
+    """Return how many threads TVM's pool has; ``TVM_NUM_THREADS`` sets it."""
+    from tvmfuse._tvm import tvm_ffi
+
+    return int(tvm_ffi.get_global_func("runtime.NumThreads")())
+
+
 def use_all_cores() -> None:
     """Ask for one thread on each core, unless the user has asked for something else.
 

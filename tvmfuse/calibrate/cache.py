@@ -12,17 +12,13 @@ from typing import Any
 
 import platformdirs
 
-from tvmfuse._tvm import tvm_ffi, versions
+from tvmfuse._tvm import versions
+from tvmfuse._tvm.threads import in_use
 from tvmfuse.host import detect
 from tvmfuse.plan import Peaks
 from tvmfuse.targets.base import Target
 
 _METHOD = 1  # raised whenever something else is measured, or in another way
-
-
-def threads() -> int:
-    """Return how many threads TVM's pool has; ``TVM_NUM_THREADS`` sets it."""
-    return int(tvm_ffi.get_global_func("runtime.NumThreads")())
 
 
 def load_cached(target: Target) -> Peaks | None:
@@ -71,7 +67,7 @@ def _fingerprint(target: Target) -> dict[str, Any]:
         "method": _METHOD,
         "target": dict(target.attrs),
         "cache_bytes": dict(target.peaks.cache_bytes),
-        "threads": threads(),
+        "threads": in_use(),
         "cpu": detect().model,
         "tvm": versions.installed()[0],
     }

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 
 from tvmfuse._tvm import tvm
+from tvmfuse._tvm.threads import in_use
 from tvmfuse.calibrate import cache, kernels
 from tvmfuse.errors import TargetError
 from tvmfuse.plan import Peaks
@@ -72,7 +73,7 @@ def calibrate(target: Target, *, progress: Progress | None = None) -> Peaks:
             "calibrate on the device itself, elsewhere its default peaks are used"
         )
     tell = progress or (lambda _: None)
-    threads = cache.threads()
+    threads = in_use()
     tell("build")
     arithmetic = _arithmetic(target, threads)
     reading = {

@@ -110,7 +110,7 @@ def _print(compiled: Compiled, bundle: Bundle) -> None:
     ]
     console.print_table(f"{compiled.model_name} for {compiled.target.spec}", ("", ">", ""), rows)
     for kernel in compiled.kernels:
-        if kernel.note and kernel.schedule == "family":
+        if kernel.note and kernel.schedule in ("family", "tuned"):
             console.print_text(f"{kernel.name}: {kernel.note}")
     for name, reason in dropped(compiled.plan.rejections).items():
         console.print_text(f"pattern {name} was dropped: {reason}")

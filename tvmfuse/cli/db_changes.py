@@ -49,7 +49,7 @@ def merge_store(
     from tvmfuse.store.exchange import merge
 
     with open_store(other, create=False) as source, opened(db, create=True) as store:
-        taken = merge(source, store)
+        taken = merge(source, store, _is_same_module)
     _report(taken, other)
 
 
@@ -64,7 +64,7 @@ def import_records(
 
     with opened(db, create=True) as store:
         if not path.is_dir():
-            taken = take(store, read(path))
+            taken = take(store, read(path), _is_same_module)
         else:
             from tvmfuse import targets
             from tvmfuse.store.devices import device_of, target_key
@@ -187,6 +187,12 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
     "backup": back_up_store,
     "upgrade": upgrade_store,
 }
+
+
+def _is_same_module(first: str, second: str) -> bool:
+    from tvmfuse.store.keys import is_same_module  # loads TVM, which is seldom needed
+
+    return is_same_module(first, second)
 
 
 def _report(taken: Taken, origin: str) -> None:

@@ -62,26 +62,26 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
         Marked as scheduled, so that no later pass touches it.
     """
     if not blocks.is_made_of_blocks(function):
-        return Scheduled(_finished(function, function), "", "a call of the runtime")
+        return Scheduled(finished(function, function), "", "a call of the runtime")
     family = family_of(function)
     note = ""
     for name in dict.fromkeys((family, "generic")):
         # Held while it is scheduled: TVM changes a function that only the schedule refers to
         # in place, and with it the body that it shares with the original.
-        module = _as_module(function)
+        module = as_module(function)
         sch = s_tir.Schedule(module)
         try:
             FAMILIES[name](sch, machine, choose)
         except (s_tir.ScheduleError, LoweringError) as error:
             note = note or f"{name}: {_reason(error)}"
             continue
-        return Scheduled(_finished(function, sch.mod["main"]), name, note)
-    return Scheduled(_finished(function, function), "", note)
+        return Scheduled(finished(function, sch.mod["main"]), name, note)
+    return Scheduled(finished(function, function), "", note)
 
 
 def family_of(function: Any) -> str:
     """Return the family that a kernel belongs to, by the blocks in it."""
-    sch = s_tir.Schedule(_as_module(function))
+    sch = s_tir.Schedule(as_module(function))
     found = blocks.children(sch)
     named = {str(sch.get(block).annotations.get(FAMILY, "")) for block in found} - {""}
     anchored = sorted(named - {"reduction"})
@@ -92,11 +92,12 @@ def family_of(function: Any) -> str:
     return "generic" if any(blocks.is_reduction(sch, block) for block in found) else "elementwise"
 
 
-def _as_module(function: Any) -> Any:
+def as_module(function: Any) -> Any:
+    """Return a module of one function, as a schedule takes it."""
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 
-def _finished(original: Any, scheduled: Any) -> Any:
+def finished(original: Any, scheduled: Any) -> Any:
     """Give a scheduled function the attributes of the original and the mark of a schedule."""
     result = scheduled.without_attr("global_symbol")
     for name, value in (original.attrs or {}).items():

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvmfuse._tvm import tirx, tvm
-from tvmfuse.kernels import blocks, choices, dlight, families
+from tvmfuse.kernels import blocks, choices, dlight, families, traces
 from tvmfuse.kernels.families import Scheduled
 from tvmfuse.kernels.tiling import Machine
-from tvmfuse.plan import Records
+from tvmfuse.plan import Records, Tuned
 from tvmfuse.targets import Target
 
 
@@ -73,17 +73,22 @@ def _by_family(function: Any, machine: Machine, records: Records | None) -> tupl
     """Schedule a kernel by its record where there is one that fits, else by default."""
     if records is None or not blocks.is_made_of_blocks(function):
         return families.schedule(function, machine), False
-    from tvmfuse.store.keys import workload_key  # the store's libraries load only where needed
-
-    taken = records.best(families.family_of(function), workload_key(function))
-    if taken is None:
+    tuned = records.best(families.family_of(function), function)
+    if tuned is None:
         return families.schedule(function, machine), False
-    found = families.schedule(function, machine, choices.from_record(taken).choose)
+    found = by_record(function, machine, tuned)
     if not found.note:
-        return found, True
+        return replace(found, note=tuned.note), True
     default = families.schedule(function, machine)
     note = f"its tuning record does not fit ({found.note})"
     return replace(default, note="; ".join(filter(None, (default.note, note)))), False
+
+
+def by_record(function: Any, machine: Machine, tuned: Tuned) -> Scheduled:
+    """Schedule a kernel as a record says; a note tells why that cannot be done."""
+    if tuned.trace is not None:
+        return traces.replay(function, tuned.trace)
+    return families.schedule(function, machine, choices.from_record(tuned.decisions).choose)
 
 
 def machine_of(target: Target) -> Machine:

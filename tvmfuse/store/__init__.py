@@ -1,6 +1,6 @@
-"""The tuning store. All but ``keys``, ``database`` and ``tvm_json`` work without TVM."""
+"""The tuning store. ``keys``, ``kernels``, ``devices``, ``database`` and ``tvm_json`` need TVM."""
 
-from tvmfuse.store.lookup import Found, KernelRecords, Query, find
+from tvmfuse.store.lookup import Found, Query, find
 from tvmfuse.store.queries import Filter
 from tvmfuse.store.records import Device, Record, Session, TargetKey, Versions, Workload
 from tvmfuse.store.store import Store, open_store
@@ -9,7 +9,6 @@ __all__ = [
     "Device",
     "Filter",
     "Found",
-    "KernelRecords",
     "Query",
     "Record",
     "Session",

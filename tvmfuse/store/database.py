@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvmfuse._tvm import s_tir, tvm, tvm_ffi
+from tvmfuse._tvm import s_tir, tvm
 from tvmfuse.errors import StoreError
-from tvmfuse.store import keys
+from tvmfuse.store import kernels, keys
 from tvmfuse.store.lookup import Query, Source, find
 from tvmfuse.store.queries import Filter
-from tvmfuse.store.records import Device, Record, TargetKey, Workload
+from tvmfuse.store.records import Device, Record, TargetKey
 from tvmfuse.store.store import Store
 
 ms = s_tir.meta_schedule
@@ -66,7 +66,7 @@ class StoreDatabase(ms.database.PyDatabase):  # type: ignore[name-defined]
 
     def has_workload(self, mod: Any) -> bool:
         """Whether the store has a workload that is structurally equal."""
-        return self._workload_of(mod) is not None
+        return bool(kernels.known(self.sources, keys.entry(mod)))
 
     def commit_workload(self, mod: Any) -> Any:
         """Add a workload unless it is there; return it with the module that was given."""
@@ -137,30 +137,17 @@ class StoreDatabase(ms.database.PyDatabase):  # type: ignore[name-defined]
         return Filter(status="ok", has_trace=True, **place)
 
     def _top(self, mod: Any, limit: int) -> list[Any]:
-        workload = self._workload_of(mod)
-        if workload is None:
-            return []
-        query = Query(workload.key, self.device, self.target, has_trace=True)
-        found = find(self.sources, query, allow_family=self.allow_family, limit=limit)
-        usable = [
-            each.record for each in found if self.allow_unverified or not each.needs_verification
+        function = keys.entry(mod)
+        query = Query(keys.workload_key(function), self.device, self.target, has_trace=True)
+        sources = kernels.known(self.sources, function)
+        return [
+            bind(each.record, mod, self.target, kernels.trace_of(each, function))
+            for each in find(sources, query, allow_family=self.allow_family, limit=limit)
+            if self.allow_unverified or not each.needs_verification
         ]
-        before = keys.block_names(keys.entry(tvm.ir.load_json(workload.module)))
-        renamed = dict(zip(before, keys.block_names(keys.entry(mod)), strict=True))
-        return [bind(record, mod, self.target, renamed) for record in usable]
-
-    def _workload_of(self, mod: Any) -> Workload | None:
-        """Return the workload that is structurally equal to a module."""
-        module = keys.normalise(keys.entry(mod))
-        bucket = keys.workload_key(keys.entry(mod))
-        for source in self.sources:
-            for each in source.workloads(bucket):
-                if tvm_ffi.structural_equal(tvm.ir.load_json(each.module), module):
-                    return each
-        return None
 
 
-def bind(record: Record, mod: Any, target: TargetKey, renamed: dict[str, str] | None = None) -> Any:
+def bind(record: Record, mod: Any, target: TargetKey, trace: Sequence[Any] | None = None) -> Any:
     """Return a record as TVM's, bound to a module.
 
     Parameters
@@ -171,26 +158,11 @@ def bind(record: Record, mod: Any, target: TargetKey, renamed: dict[str, str] | 
         A module of one function.
     target : TargetKey
         The target to name in it.
-    renamed : dict, optional
-        What the blocks of the stored module are called in ``mod``.
+    trace : sequence, optional
+        The record's trace, where its blocks have other names in ``mod``.
     """
     function = keys.entry(mod)
     arguments = [each.as_json() for each in ms.arg_info.ArgInfo.from_prim_func(function)]
-    trace = record.trace if renamed is None else _with_names(record.trace, renamed)
     seconds = [time / _US for time in record.times_us]
-    data = [trace, seconds, dict(target.attrs), arguments]
+    data = [record.trace if trace is None else trace, seconds, dict(target.attrs), arguments]
     return ms.database.TuningRecord.from_json(data, ms.database.Workload(mod))
-
-
-def _with_names(trace: Any, renamed: dict[str, str]) -> Any:
-    """Return a trace that fetches its blocks by other names; blocks that it makes keep theirs."""
-    instructions, decisions = trace
-    return [[_fetched(instruction, renamed) for instruction in instructions], decisions]
-
-
-def _fetched(instruction: list[Any], renamed: dict[str, str]) -> list[Any]:
-    name, inputs, attrs, outputs = instruction
-    if name != "GetSBlock":
-        return instruction
-    block, function = attrs
-    return [name, inputs, [renamed.get(block, block), function], outputs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tvmfuse._tvm import threads
 from tvmfuse.host import Host, detect
 from tvmfuse.store.records import Device, TargetKey
 from tvmfuse.targets.base import Target
@@ -23,6 +24,11 @@ def device_of(target: Target, *, host: Host | None = None) -> Device:
         One that ``runs_here`` means this machine; any other the device of its name.
     host : Host, optional
         This machine; detected where not given.
+
+    Returns
+    -------
+    Device
+        The threads of TVM's pool are a part of it: what wins on two may lose on one.
     """
     name = target.spec.partition(":")[2]
     if target.kind != "llvm" or not target.runs_here:
@@ -34,6 +40,7 @@ def device_of(target: Target, *, host: Host | None = None) -> Device:
         "cores": host.cores,
         "cache_bytes": dict(host.cache_bytes),
         "system": host.system,
+        "threads": threads.in_use(),
     }
     return Device(target.kind, family, host.model or host.arch, details)
 

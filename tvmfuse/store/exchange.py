@@ -18,6 +18,7 @@ FORMAT = 1
 _BATCH = 500
 
 Item = Workload | Session | Record
+IsSame = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,20 @@ def items(store: Store, wanted: Filter | None = None) -> Iterator[Item | str]:
         yield f"{n_damaged} records of {store.name} are damaged, and were left out"
 
 
-def take(store: Store, given: Iterable[Item | str]) -> Taken:
+def take(store: Store, given: Iterable[Item | str], is_same: IsSame | None = None) -> Taken:
     """Add items to a store; a sentence among them is a fault, and is handed on.
 
     Records that the store has are left as they are, so that taking twice adds nothing.
+
+    Parameters
+    ----------
+    store : Store
+        Takes them.
+    given : iterable of items
+        What :func:`items` or :func:`read` yields.
+    is_same : callable, optional
+        Says whether two modules are structurally equal, and is asked only of unequal texts.
+        Without it equal keys are taken for equal workloads.
 
     Raises
     ------
@@ -90,7 +101,8 @@ def take(store: Store, given: Iterable[Item | str]) -> Taken:
         The store cannot be written to.
     """
     faults: list[str] = []
-    known: set[str] = set()
+    sessions: set[str] = set()
+    workloads: dict[str, str] = {}  # keys of one bucket are numbered anew in each store
     batch: list[Record] = []
     n_new = n_all = 0
     for item in given:
@@ -98,14 +110,15 @@ def take(store: Store, given: Iterable[Item | str]) -> Taken:
             case str():
                 faults.append(item)
             case Workload():
-                known.add(store.add_workload(item))
+                workloads[item.key] = store.add_workload(item, is_same)
             case Session():
                 store.add_session(item)
-                known.add(item.uid)
-            case Record() if item.workload not in known:
+                sessions.add(item.uid)
+            case Record() if item.workload not in workloads:
                 faults.append(f"record {item.uid} was left out: its workload is missing")
             case Record():
-                batch.append(item if item.session in known else replace(item, session=""))
+                session = item.session if item.session in sessions else ""
+                batch.append(replace(item, workload=workloads[item.workload], session=session))
                 n_all += 1
         if len(batch) == _BATCH:
             n_new += store.commit(*batch)
@@ -114,9 +127,9 @@ def take(store: Store, given: Iterable[Item | str]) -> Taken:
     return Taken(n_new, n_all - n_new, tuple(faults))
 
 
-def merge(source: Store, into: Store) -> Taken:
-    """Add all that one store holds to another."""
-    return take(into, items(source))
+def merge(source: Store, into: Store, is_same: IsSame | None = None) -> Taken:
+    """Add all that one store holds to another, see :func:`take`."""
+    return take(into, items(source), is_same)
 
 
 def write(

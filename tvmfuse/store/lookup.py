@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tvmfuse.store.records import Device, Record, TargetKey, Versions, Workload
 
@@ -28,6 +28,8 @@ class Query:
         Only records of this kernel family.
     has_trace : bool
         Only records that TVM can replay.
+    accumulation : str, optional
+        Only records whose sums are of this element type.
     """
 
     workload: str
@@ -35,6 +37,7 @@ class Query:
     target: TargetKey
     family: str | None = None
     has_trace: bool = False
+    accumulation: str | None = None
 
     def accepts(self, record: Record, *, any_of_family: bool) -> bool:
         """Whether a record is one that was asked for; a damaged index may offer another."""
@@ -50,6 +53,7 @@ class Query:
             and record.workload == self.workload
             and record.status == "ok"
             and self.family in (None, record.family)
+            and self.accumulation in (None, record.accumulation)
             and (record.trace is not None or not self.has_trace)
         )
 
@@ -62,6 +66,8 @@ class Found:
     ----------
     record : Record
         The record.
+    source : Source
+        Where it was found.
     note : str
         What a report should say, or "".
     needs_verification : bool
@@ -69,6 +75,7 @@ class Found:
     """
 
     record: Record
+    source: Source
     note: str = ""
     needs_verification: bool = False
 
@@ -118,53 +125,35 @@ def find(
 
 
 @dataclass(frozen=True)
-class KernelRecords:
-    """The decisions of kernel families for one device: the ``Records`` of ``plan.py``.
+class Keyed:
+    """A source that is asked for one workload, by the key that it has there.
+
+    Keys of one bucket are numbered as they come, so each store has its own.
 
     Parameters
     ----------
-    sources : sequence of Source
-        The user's store, then the packs beneath it.
-    device : Device
-        The device that will run the kernels.
-    target : TargetKey
-        The target that they are compiled for.
-    family_versions : Mapping of str to int
-        Version of each family; decisions of another version are not used.
-    allow_family : bool
-        Whether records of other devices of the same family will do.
-    verify : callable, optional
-        Says whether a record of another TVM is right here; without it, none is used.
+    source : Source
+        Holds the records.
+    workload : Workload
+        The workload.
     """
 
-    sources: Sequence[Source]
-    device: Device
-    target: TargetKey
-    family_versions: Mapping[str, int] = field(default_factory=dict)
-    allow_family: bool = False
-    verify: Callable[[Record], bool] | None = None
+    source: Source
+    workload: Workload
 
-    def best(self, family: str, workload: str) -> Mapping[str, Any] | None:
-        """Return the decisions of the best record of ``workload``, or None.
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+        return self.source.name
 
-        Parameters
-        ----------
-        family : str
-            Kernel family.
-        workload : str
-            Key of the kernel, see :func:`tvmfuse.store.keys.workload_key`.
-        """
-        return next((found.record.decisions for found in self.usable(family, workload)), None)
+    def workloads(self, bucket: str) -> Sequence[Workload]:
+        """Return the one workload, where it is of this bucket."""
+        return [self.workload] if self.workload.bucket == bucket else []
 
-    def usable(self, family: str, workload: str) -> Iterator[Found]:
-        """Yield the records that may be used, best first, with their notes."""
-        query = Query(workload, self.device, self.target, family=family)
-        version = self.family_versions.get(family)
-        for found in find(self.sources, query, allow_family=self.allow_family, limit=16):
-            if version not in (None, found.record.family_version):
-                continue
-            if not found.needs_verification or (self.verify and self.verify(found.record)):
-                yield found
+    def ranked(self, query: Query, *, any_of_family: bool, limit: int) -> Sequence[Record]:
+        """Return the fastest whole records that were asked for, best first."""
+        named = replace(query, workload=self.workload.key)
+        return self.source.ranked(named, any_of_family=any_of_family, limit=limit)
 
 
 def whole(records: Sequence[Record | None], name: str) -> list[Record]:
@@ -185,4 +174,4 @@ def _found(record: Record, query: Query, source: Source, versions: Versions) -> 
     if record.versions.tvm != versions.tvm:
         notes.append(f"measured with TVM {record.versions.tvm}")
     note = f"{'; '.join(notes)} ({source.name})" if notes else ""
-    return Found(record, note, record.versions.tvm != versions.tvm)
+    return Found(record, source, note, record.versions.tvm != versions.tvm)

@@ -83,6 +83,8 @@ def ranked_statement(query: Query, *, any_of_family: bool) -> sa.Select[Any]:
     )
     if query.family is not None:
         statement = statement.where(records.family == query.family)
+    if query.accumulation is not None:
+        statement = statement.where(records.accumulation == query.accumulation)
     if query.has_trace:
         statement = statement.where(records.trace.is_not(None))
     return statement.order_by(records.median_us, records.id)

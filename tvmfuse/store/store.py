@@ -66,7 +66,7 @@ class Store:
         Parameters
         ----------
         workload : Workload
-            Its key is its bucket.
+            With ``is_same`` it gets a key of this store, without it keeps its own.
         is_same : callable, optional
             Says whether two modules are structurally equal. Without it, equal keys are
             taken for equal workloads.
@@ -85,9 +85,12 @@ class Store:
                 kept = rows.to_workload(row)
                 if kept is None:
                     continue
-                if is_same(kept.module, workload.module) if is_same else row.key == workload.key:
+                is_equal = kept.module == workload.module if is_same else row.key == workload.key
+                if is_equal or (is_same is not None and is_same(kept.module, workload.module)):
                     return kept.key
-            key = f"{workload.bucket}-{len(there)}" if is_same and there else workload.key
+            key = workload.key
+            if is_same is not None:
+                key = f"{workload.bucket}-{len(there)}" if there else workload.bucket
             values = rows.workload_values(replace(workload, key=key))
             return key if rows.insert_new(connection, schema.workloads, values) else None
 

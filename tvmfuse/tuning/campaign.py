@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tvmfuse import _pipeline
-from tvmfuse.calibrate.cache import threads as usable_threads
+from tvmfuse._tvm.threads import in_use as usable_threads
 from tvmfuse.errors import TuningError
 from tvmfuse.frontend import Model
 from tvmfuse.passes.schedule import machine_of

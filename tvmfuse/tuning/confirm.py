@@ -17,11 +17,12 @@ import numpy as np
 from tvmfuse import _pipeline, bundle
 from tvmfuse._pipeline import Options
 from tvmfuse.frontend import Model
+from tvmfuse.plan import Tuned
 from tvmfuse.runtime.benchmark import alternate
 from tvmfuse.runtime.samples import random_inputs
 from tvmfuse.runtime.side import python_side
+from tvmfuse.store.keys import workload_key
 from tvmfuse.targets import Target
-from tvmfuse.tuning.space import Point
 from tvmfuse.tuning.tuner import Progress
 
 Ratio = Callable[[Sequence[Progress], Sequence[Progress]], float]
@@ -32,18 +33,18 @@ _ROUND_US = 100e3
 
 @dataclass(frozen=True)
 class Decided:
-    """Decisions by workload: the ``Records`` of ``plan.py``, in memory."""
+    """Records by workload: the ``Records`` of ``plan.py``, in memory."""
 
-    decisions: Mapping[str, Point]
+    tuned: Mapping[str, Tuned]
 
     @classmethod
     def of(cls, kernels: Sequence[Progress]) -> Decided:
-        """Return the best decisions of some kernels."""
-        return cls({k.task.workload.key: k.best.decisions for k in kernels if k.best is not None})
+        """Return the best of some kernels."""
+        return cls({k.task.workload.key: k.best.tuned for k in kernels if k.best is not None})
 
-    def best(self, family: str, workload: str) -> Mapping[str, Any] | None:
-        """Return the decisions of a workload, or None."""
-        return self.decisions.get(workload)
+    def best(self, family: str, kernel: Any) -> Tuned | None:
+        """Return what is known of a kernel, or None."""
+        return self.tuned.get(workload_key(kernel))
 
 
 @dataclass

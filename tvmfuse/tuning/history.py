@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,10 @@ from typing import Any, Protocol
 from tvmfuse.kernels import families
 from tvmfuse.store import Device, Filter, Record, Session, Store, TargetKey
 from tvmfuse.store.keys import is_same_module
-from tvmfuse.store.records import TIMED
+from tvmfuse.store.records import TIMED, to_text
 from tvmfuse.tuning.measure import Trial
 from tvmfuse.tuning.ranker import Sample
+from tvmfuse.tuning.space import TRACE, Point
 from tvmfuse.tuning.task import Task
 
 VERSIONS: Mapping[str, int] = dict.fromkeys(families.FAMILIES, 1)
@@ -63,11 +65,15 @@ class StoreHistory:
 
     def past(self, task: Task) -> list[Trial]:
         """Return the trials of a kernel on this very device, oldest first."""
-        wanted = Filter(workload=self._key(task), family=task.family)
+        key = self._key(task)
+        wanted = Filter(workload=key)  # by the beginning of its key
         return [
-            Trial(record.decisions or {}, _plain(record), record.times_us, record.reason)
+            Trial(_point(record), _plain(record), record.times_us, record.reason)
             for record in self.store.records(wanted)
-            if record is not None and self._is_here(record) and self._is_current(record)
+            if record is not None
+            and record.workload == key
+            and self._is_here(record)
+            and self._is_current(task, record)
         ]
 
     def similar(self, task: Task) -> list[Sample]:
@@ -100,10 +106,9 @@ class StoreHistory:
                 status="ok" if is_best else trial.status,
                 times_us=trial.times_us,
                 reason=trial.reason,
-                family=task.family,
-                family_version=VERSIONS.get(task.family, 0),
-                decisions=dict(trial.decisions),
+                accumulation=task.accumulation,
                 session=self.session.uid,
+                **_how(task, trial),
             )
         )
 
@@ -119,8 +124,13 @@ class StoreHistory:
             self.target.key,
         )
 
-    def _is_current(self, record: Record) -> bool:
-        return record.family_version == VERSIONS.get(record.family, 0)
+    def _is_current(self, task: Task, record: Record) -> bool:
+        """Whether what was measured then would be measured now."""
+        versions = self.session.versions
+        if (record.versions.tvm, record.versions.ffi) != (versions.tvm, versions.ffi):
+            return False
+        version = VERSIONS.get(record.family, 0)
+        return record.family in ("", task.family) and record.family_version == version
 
 
 @dataclass
@@ -144,3 +154,19 @@ class MemoryHistory:
 
 def _plain(record: Record) -> Any:
     return "measured" if record.status in TIMED else record.status
+
+
+def _point(record: Record) -> Point:
+    """Return the point that a record measured."""
+    if not record.family and record.trace is not None:
+        return {TRACE: to_text(record.trace)}
+    return record.decisions or {}
+
+
+def _how(task: Task, trial: Trial) -> dict[str, Any]:
+    """Return the fields of a record that say how the kernel was scheduled."""
+    if TRACE in trial.decisions:
+        return {"trace": json.loads(trial.decisions[TRACE])}
+    version = VERSIONS.get(task.family, 0)
+    decisions = dict(trial.decisions)
+    return {"family": task.family, "family_version": version, "decisions": decisions}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,10 +12,11 @@ from typing import Any, Protocol
 
 from tvmfuse.errors import TuningError
 from tvmfuse.kernels.tiling import Machine
+from tvmfuse.plan import Tuned
 from tvmfuse.store.records import Status
 from tvmfuse.targets import Target
 from tvmfuse.tuning.process import WorkerLost, WorkerProcess
-from tvmfuse.tuning.space import Point
+from tvmfuse.tuning.space import TRACE, Point
 from tvmfuse.tuning.task import Task
 
 
@@ -43,6 +45,12 @@ class Trial:
     def median_us(self) -> float | None:
         """Median run time; None where it failed."""
         return median(self.times_us) if self.times_us else None
+
+    @property
+    def tuned(self) -> Tuned:
+        """What a compile is told to repeat it."""
+        text = self.decisions.get(TRACE)
+        return Tuned(self.decisions) if text is None else Tuned(trace=json.loads(text))
 
 
 class Measurer(Protocol):

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tvmfuse.store import KernelRecords, open_store
+from tvmfuse.store import open_store
 from tvmfuse.store.devices import device_of, target_key
+from tvmfuse.store.kernels import KernelRecords
 from tvmfuse.store.location import locate
 from tvmfuse.store.lookup import Source
 from tvmfuse.store.packs import load_packs
 from tvmfuse.targets import Target
 from tvmfuse.tuning.history import VERSIONS
+from tvmfuse.tuning.verify import Verifier
 
 
 @contextmanager
@@ -30,6 +32,11 @@ def kernel_records(
     allow_family : bool
         Whether records of other devices of the same family will do.
 
+    Notes
+    -----
+    A record of another TVM is replayed in a process of its own, and used where it computes
+    what the untuned kernel does.
+
     Yields
     ------
     KernelRecords or None
@@ -46,6 +53,7 @@ def kernel_records(
         if database or Path(place.database).exists():
             store = stack.enter_context(open_store(place.database, create=False))
             sources.insert(0, store)
+        verifier = stack.enter_context(Verifier(target))
         yield (
             KernelRecords(
                 sources,
@@ -53,6 +61,7 @@ def kernel_records(
                 target_key(target),
                 family_versions=VERSIONS,
                 allow_family=allow_family,
+                verify=verifier,
             )
             if sources
             else None

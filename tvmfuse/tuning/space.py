@@ -20,6 +20,9 @@ from tvmfuse.kernels.choices import Decision, Recorder, at_random, by_default
 Point = Mapping[str, Any]
 Walk = Callable[[Recorder], object]
 
+TRACE = "trace"
+"""The one decision of a point of TVM's own space: the trace, as JSON text."""
+
 _WALKS = 4
 
 

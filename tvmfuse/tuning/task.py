@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvmfuse._pipeline import Prepared
@@ -33,6 +33,8 @@ class Task:
         Innermost steps of one run: a first guess of its share of the time.
     space : Space
         Its decisions.
+    accumulation : str
+        Element type of its sums.
     """
 
     names: tuple[str, ...]
@@ -41,6 +43,7 @@ class Task:
     uses: int
     steps: int
     space: Space
+    accumulation: str = "float32"
 
     @property
     def name(self) -> str:
@@ -90,13 +93,12 @@ def _task(name: str, function: Any, uses: int, machine: Machine, *, seed: int) -
         space=explore(
             lambda recorder: families.schedule(function, machine, recorder.choose), seed=seed
         ),
+        accumulation=keys.accumulation(function),
     )
 
 
 def _together(task: Task, name: str, uses: int) -> Task:
-    return Task(
-        (*task.names, name), task.family, task.workload, task.uses + uses, task.steps, task.space
-    )
+    return replace(task, names=(*task.names, name), uses=task.uses + uses)
 
 
 def _calls(mod: Any) -> Counter[str]:

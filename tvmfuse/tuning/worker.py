@@ -21,12 +21,12 @@ from typing import IO, Any
 from tvmfuse._tvm import tvm
 from tvmfuse._tvm.failures import FAILURES
 from tvmfuse.errors import TvmFuseError
-from tvmfuse.kernels import families
+from tvmfuse.kernels import families, traces
 from tvmfuse.kernels.choices import Recorder, by_default
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.codegen import one_line
 from tvmfuse.tuning.arrays import SCALES, Array, arguments, difference
-from tvmfuse.tuning.space import toward
+from tvmfuse.tuning.space import TRACE, toward
 
 _BUILD_ERROR, _RUN_ERROR, _WRONG = "build_error", "run_error", "wrong"
 _FIRST_RUNS = 3
@@ -121,15 +121,23 @@ class Bench:
             raise Failed(_RUN_ERROR, "no kernel was loaded")
         taken, library = self._kernel.default or ({}, None)
         if dict(decisions) != taken:
-            recorder = toward(decisions)
-            library = _build(self._kernel, recorder, self._schedule)
-            taken = recorder.taken
+            taken, library = self._built(self._kernel, decisions)
             said = _wrong(library, self._kernel)
             if said:
                 return {"status": _WRONG, "reason": said, "decisions": taken}
         inputs, _ = self._kernel.cases[0]
         times = _times_us(library, inputs, best_us=best_us, budget_us=budget_us, cold=cold)
         return {"status": "ok", "times_us": times, "decisions": taken}
+
+    def _built(self, kernel: Kernel, decisions: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+        """Return what was really decided, and the code."""
+        if TRACE in decisions:
+            function = tvm.ir.load_json(kernel.text)["main"]
+            found = traces.replay(function, json.loads(decisions[TRACE]))
+            return decisions, _compiled(kernel, found, traces.FAMILY)
+        recorder = toward(decisions)
+        library = _build(kernel, recorder, self._schedule)
+        return recorder.taken, library
 
 
 def serve(requests: IO[str], replies: IO[str], bench: Bench) -> None:
@@ -153,7 +161,11 @@ def _build(kernel: Kernel, recorder: Recorder, schedule: Schedule) -> Any:
         found = schedule(function, kernel.machine, recorder.choose)
     except (*FAILURES, TvmFuseError) as error:
         raise Failed(_BUILD_ERROR, one_line(error)) from error
-    if found.family != kernel.family:
+    return _compiled(kernel, found, kernel.family)
+
+
+def _compiled(kernel: Kernel, found: families.Scheduled, family: str) -> Any:
+    if found.family != family:
         raise Failed(_BUILD_ERROR, found.note or f"it is of the family {found.family}")
     module = tvm.IRModule({"main": found.function.with_attr("global_symbol", "main")})
     try:
