@@ -19,6 +19,7 @@ TILE = "tvmfuse.tile"
 
 # Multiply-adds below which waking threads costs more than it saves: about 2 us of one core.
 _MIN_PARALLEL_STEPS = 200_000
+_STACK_BYTES = 1024  # TVM's kMaxStackAlloca
 _DOUBT = 16  # far from that, nobody needs to try
 
 Schedule = Any  # s_tir.Schedule
@@ -217,6 +218,17 @@ def vectorize(sch: Schedule, loop: Loop, lanes: int) -> Loop:
         return outer
     sch.vectorize(loop)
     return loop
+
+
+def hold(sch: Schedule, block: Block, elements: int) -> None:
+    """Keep the ``elements`` float32 sums of a tile where LLVM finds registers for them.
+
+    TVM 0.27 lays a buffer of scope "global" on the stack where it is smaller than 1 KiB, and
+    LLVM promotes it; for any other scope or size it asks its pool of memory in each task,
+    and branches, as those at the edge of an image, then spill all sums.
+    """
+    if 4 * elements >= _STACK_BYTES:
+        sch.set_scope(block, 0, "local")
 
 
 def own_reduction_loops(sch: Schedule, block: Block) -> list[Loop]:

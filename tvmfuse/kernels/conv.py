@@ -263,7 +263,7 @@ def _register_tile(
     for loop in [*(sums[-1:] if is_unrolled else []), last_inner, *pixels, channels]:
         sch.unroll(loop)
     sch.decompose_reduction(anchor, [*sums, last_outer][0])
-    sch.set_scope(anchor, 0, "local")
+    blocks.hold(sch, anchor, body * machine.lanes)
 
 
 def _vector_block(sch: Schedule, loop: Loop, machine: Machine) -> None:

@@ -2,19 +2,20 @@
 
 Tensors are channel-blocked as in :mod:`tvmfuse.kernels.conv`. Nothing is reused
 across channels, so the tile is a few neighbouring pixels of one channel block,
-and each pixel read serves all windows that cover it. The padded rows of a task
-are a scratch tile, as for convolutions.
+and each pixel read serves all windows that cover it. Taps outside the image are
+tested for where they are read: the tests of a row of taps agree, and copying the
+image with zeros around, as convolutions do, would cost more than the window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks
-from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Choose, Schedule
+from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.conv import Window, padded
 from tvmfuse.kernels.rows import maximum
 from tvmfuse.kernels.tiling import (
@@ -27,7 +28,8 @@ from tvmfuse.kernels.tiling import (
 
 Tensor = Any  # te.Tensor
 
-_UNROLLED_WINDOW = 25  # window positions that are unrolled; larger windows stay loops
+# Window positions that are unrolled; of larger windows, only the positions of one row are.
+_UNROLLED_WINDOW = 25
 _LARGEST_UNROLLED = 49  # as far as a tuner may try
 
 
@@ -188,20 +190,34 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     task = blocks.parallel(sch, [n, c, h_task], anchor, choose)
     pad = blocks.find(sch, "pad")
     if pad is not None:
-        place = choose("pad_within", ("task", "row"), default="task")
-        sch.compute_at(pad, task if place == "task" else h_in)
-        sch.vectorize(sch.get_loops(pad)[-1])
+        _place_padding(sch, pad, {"task": task, "row": h_in}, choose)
     spatial, reduced = blocks.inner_loops(sch, anchor, w_tile)
     *pixels, lanes = spatial
     sch.reorder(*reduced, *pixels, lanes)
     blocks.vectorize(sch, lanes, machine.lanes)
-    taps = math.prod(blocks.extents(sch, reduced))
-    is_small = taps <= _UNROLLED_WINDOW
-    options = (False, True) if taps <= _LARGEST_UNROLLED else (False,)
-    is_unrolled = choose("unroll_window", options, default=is_small)
-    for loop in [*pixels, *(reduced if is_unrolled else [])]:
+    unrolled = _unrolled(blocks.extents(sch, reduced), choose)
+    for loop in [*pixels, *reduced[len(reduced) - unrolled :]]:
         sch.unroll(loop)
     sch.decompose_reduction(anchor, reduced[0])
-    sch.set_scope(anchor, 0, "local")
+    blocks.hold(sch, anchor, tile * machine.block)
     blocks.vectorize(sch, ci, machine.lanes)
     sch.unroll(w_in)
+
+
+def _place_padding(sch: Schedule, pad: Block, places: Mapping[str, Loop], choose: Choose) -> None:
+    """Test for the edge at each tap, or copy the image with its padding within a loop."""
+    place = choose("pad_within", ("tap", *places), default="tap")
+    if place == "tap":
+        sch.compute_inline(pad)
+        return
+    sch.compute_at(pad, places[place])
+    sch.vectorize(sch.get_loops(pad)[-1])
+
+
+def _unrolled(window: Sequence[int], choose: Choose) -> int:
+    """Return how many of the axes of the window are unrolled, from the last."""
+    taps, row = math.prod(window), window[-1]
+    options = [0, *([1] if row <= _LARGEST_UNROLLED else [])]
+    options += [2] if taps <= _LARGEST_UNROLLED else []
+    default = 2 if taps <= _UNROLLED_WINDOW else int(row <= _UNROLLED_WINDOW)
+    return int(choose("unroll_window", tuple(options), default=default))
