@@ -16,6 +16,7 @@ from tvmfuse.frontend import Signature, TensorSpec
 from tvmfuse.runtime.arguments import Array, fit_inputs, fit_targets, name_arguments, refuse_unknown
 from tvmfuse.runtime.samples import random_inputs
 from tvmfuse.runtime.timing import Timing, measure
+from tvmfuse.runtime.weights import WeightMemory
 
 if TYPE_CHECKING:
     from tvmfuse.compiled import Compiled
@@ -50,7 +51,8 @@ class Session:
         self.signature = signature
         self._main = relax.VirtualMachine(library, device)["main"]
         self._slots = [_Slot(spec, device) for spec in signature.inputs]
-        self._params = tvm_ffi.convert([_tensor(array, device) for array in params])
+        memory = WeightMemory()
+        self._params = tvm_ffi.convert([_weight(array, device, memory) for array in params])
         self._is_direct = tuple(_is_direct(spec.dtype, device) for spec in signature.outputs)
         self._lock = threading.Lock()
 
@@ -206,6 +208,14 @@ class _Slot:
 
 def _tensor(array: Array, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
     return tvm.runtime.empty(array.shape, array.dtype.name, device).copyfrom(array)
+
+
+def _weight(array: Array, device: tvm.runtime.Device, memory: WeightMemory) -> tvm.runtime.Tensor:
+    if array.nbytes == 0 or not _is_direct(array.dtype.name, device):
+        return _tensor(array, device)
+    place = memory.empty(array.shape, array.dtype)
+    np.copyto(place, array)
+    return tvm.runtime.from_dlpack(place)
 
 
 def _is_direct(dtype: str, device: tvm.runtime.Device) -> bool:
