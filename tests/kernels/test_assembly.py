@@ -34,12 +34,14 @@ def with_epilogue(inputs, result):
     return [*inputs, bias, out]
 
 
-def matmul(rows, columns):
+def matmul(rows, columns, dtype="float32"):
     def emit(machine):
-        x = te.placeholder((rows, 256), name="x")
+        x = te.placeholder((rows, 256), dtype, name="x")
         tile = gemm_tile(rows, columns, machine)
-        panels = te.placeholder((-(-columns // tile.columns), 256, tile.columns), name="panels")
-        return with_epilogue([x, panels], gemm.emit_packed(x, panels, columns, machine))
+        shape = (-(-columns // tile.columns), 256, tile.columns)
+        panels = te.placeholder(shape, dtype, name="panels")
+        product = gemm.emit_packed(x, panels, columns, machine, out_dtype="float32")
+        return with_epilogue([x, panels], product)
 
     return emit
 
@@ -62,6 +64,8 @@ WORK = {
     "matmul of 128 rows": matmul(128, 768),
     "matmul of 127 rows": matmul(127, 768),
     "matmul of a ragged width": matmul(128, 1000),
+    "matmul of float16": matmul(128, 768, "float16"),
+    "matmul of bfloat16": matmul(128, 768, "bfloat16"),
     "3x3 convolution": convolution(28, 128, 3),
     "1x1 convolution of 7x7 pixels": convolution(7, 256, 1),
 }

@@ -121,6 +121,29 @@ def bind(value: Expr, body: Callable[[Expr], Expr]) -> Expr:
     return tirx.Let(var, value, body(var))
 
 
+def cast(x: Expr, dtype: str) -> Expr:
+    """Convert ``x`` between float types.
+
+    TVM 0.27 rounds to bfloat16 by arithmetic that mentions its operand twice, and then
+    refuses that names in it are bound twice. Here the bits have a name.
+    """
+    x = _expr(x)
+    if str(x.ty.dtype) == dtype:
+        return x
+    if str(x.ty.dtype) == "bfloat16":
+        bits = tirx.Cast("uint32", tirx.reinterpret("uint16", x)) << _u(16)
+        return cast(tirx.reinterpret("float32", bits), dtype)
+    if dtype != "bfloat16":
+        return tirx.Cast(dtype, x)
+
+    def rounded(bits: Expr) -> Expr:
+        half = (bits >> _u(16) & _u(1)) + _u(0x7FFF)  # ties to even
+        return tirx.Cast("uint16", (bits + half) >> _u(16))
+
+    bits = tirx.reinterpret("uint32", tirx.Cast("float32", x))
+    return tirx.reinterpret(dtype, bind(bits, rounded))
+
+
 def _odd_rational(
     x: Expr, numerator: Sequence[float], denominator: Sequence[float], *, limit: float
 ) -> Expr:
@@ -156,3 +179,7 @@ def _as(x: Expr, value: float) -> Expr:
 
 def _f(value: float) -> Expr:
     return tirx.const(value, "float32")
+
+
+def _u(value: int) -> Expr:
+    return tirx.const(value, "uint32")

@@ -10,11 +10,12 @@ it reads and writes, and falls back to TVM's own for other element types.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tvmfuse._tvm import te, tirx, topi
-from tvmfuse.kernels import approx, gemm, reduction, window
+from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import approx, gemm, half, reduction, window
 from tvmfuse.kernels.rows import Combine, Rows, maximum, minimum, reduce
 from tvmfuse.kernels.tiling import Machine
 
@@ -23,8 +24,6 @@ Builder = Any  # relax.BlockBuilder
 Rule = Callable[[Builder, Call], Any]
 Tensor = Any  # te.Tensor
 
-_FLOATS = ("float32", "float16")
-
 
 def rules(machine: Machine) -> Mapping[str, Rule]:
     """Return the rules by operator, as ``relax.transform.LegalizeOps`` takes them."""
@@ -32,6 +31,7 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         **{f"relax.{name}": _unary(f) for name, f in _UNARY.items()},
         "relax.maximum": _binary(approx.maximum),
         "relax.minimum": _binary(approx.minimum),
+        **{f"relax.{name}": _half(f) for name, f in _ARITHMETIC.items()},
         "relax.clip": _clip,
         "relax.nn.leakyrelu": _leaky_relu,
         "relax.matmul": _matmul(machine),
@@ -45,7 +45,8 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         "relax.max": _reduce(machine, maximum),
         "relax.min": _reduce(machine, minimum),
     }
-    return {name: _guarded(rule) for name, rule in makers.items()}
+    guarded = {name: _guarded(rule) for name, rule in makers.items()}
+    return {**guarded, "relax.astype": half.astype}
 
 
 def _guarded(rule: Rule) -> Rule:
@@ -64,7 +65,7 @@ def _guarded(rule: Rule) -> Rule:
 def _is_covered(call: Call) -> bool:
     tensors = [arg for arg in call.args if hasattr(arg.ty, "shape") and hasattr(arg.ty, "ndim")]
     dtype = str(call.ty.dtype)
-    return dtype in _FLOATS and all(
+    return dtype in half.FLOATS and all(
         str(t.ty.dtype) == dtype
         and t.ty.shape is not None
         and all(isinstance(d, int | tirx.IntImm) for d in t.ty.shape)
@@ -77,7 +78,7 @@ def _computed(builder: Builder, call: Call, emit: Callable[..., Tensor], *args: 
     dtype = str(call.ty.dtype)
 
     def converted(*tensors: Tensor) -> Tensor:
-        return topi.cast(emit(*(topi.cast(tensor, "float32") for tensor in tensors)), dtype)
+        return half.cast(emit(*(half.cast(tensor, "float32") for tensor in tensors)), dtype)
 
     wanted = emit if dtype == "float32" else converted
     return builder.call_te(wanted, *args, primfunc_name_hint=_name(call))
@@ -134,6 +135,24 @@ def _binary(function: Callable[[Any, Any], Any]) -> Rule:
     return rule
 
 
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+}
+
+
+def _half(function: Callable[[Any, Any], Any]) -> Rule:
+    """Compute half-precision arithmetic in float32, which rounds to the same number."""
+    compute = _binary(function)
+
+    def rule(builder: Builder, call: Call) -> Any:
+        return None if str(call.ty.dtype) == "float32" else compute(builder, call)
+
+    return rule
+
+
 def _clip(builder: Builder, call: Call) -> Any:
     low, high = (_number(arg) for arg in call.args[1:3])
     if low is None or high is None:
@@ -163,7 +182,11 @@ def _matmul(machine: Machine) -> Rule:
             return None
         if int(a.ty.shape[-1]) == 0:
             return None
-        return _computed(builder, call, lambda x, y: gemm.emit_batched(x, y, machine), a, b)
+
+        def emit(x: Tensor, y: Tensor) -> Tensor:
+            return gemm.emit_batched(x, y, machine)
+
+        return builder.call_te(emit, a, b, primfunc_name_hint="matmul")
 
     return rule
 

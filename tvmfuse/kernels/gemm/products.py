@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmfuse._tvm import te
+from tvmfuse.kernels import approx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
 from tvmfuse.kernels.tiling import Machine, ceil_div, gemm_tile, round_up
 
@@ -37,62 +38,84 @@ def pack(weight: np.ndarray, columns: int) -> np.ndarray:
 
 
 def emit_packed(
-    x: Tensor, panels: Tensor, n: int, machine: Machine, *, m: int | None = None
+    x: Tensor,
+    panels: Tensor,
+    n: int,
+    machine: Machine,
+    *,
+    m: int | None = None,
+    out_dtype: str | None = None,
 ) -> Tensor:
-    """Emit ``x @ weight`` for a packed constant weight.
+    """Emit ``x @ weight`` for a packed constant weight, summed in float32.
 
     Parameters
     ----------
     x : te.Tensor
-        (..., M, K), float32, or what :func:`prepared` made of it.
+        (..., M, K) of any float type, or what :func:`prepared` made of it. Half-precision
+        rows are converted once per task, half-precision panels as they are read.
     panels : te.Tensor
-        (N / NR, K, NR) as :func:`pack` makes it.
+        (N / NR, K, NR) as :func:`pack` makes it, of any float type.
     n : int
         Columns of the result.
     machine : Machine
         The device.
     m : int, optional
         Rows of the result where ``x`` has more, as prepared rows do.
+    out_dtype : str, optional
+        Type of the result; that of ``x`` where not given.
 
     Returns
     -------
     te.Tensor
         (..., M, N).
     """
-    *batch, stored, k = (int(d) for d in x.shape)
-    m = stored if m is None else m
+    out_dtype = out_dtype or str(x.dtype)
+    m = int(x.shape[-2]) if m is None else m
     columns = int(panels.shape[2])
     rows = rows_for(m, columns, machine)
+    x = _in_float32(x, rows)
+    *batch, stored, k = (int(d) for d in x.shape)
     axis = te.reduce_axis((0, k), "k")
 
     def product(*index: Any) -> Any:
         *g, i, j = index
         left = x[(*g, _clamped(i, stored, rows), axis)]
-        return te.sum(left * panels[j // columns, axis, j % columns], axis)
+        return te.sum(left * _float32(panels[j // columns, axis, j % columns]), axis)
 
     shape = (*batch, round_up(m, rows), int(panels.shape[0]) * columns)
-    return _cropped(te.compute(shape, product, name="matmul", attrs=_anchor(rows, columns)), m, n)
+    result = te.compute(shape, product, name="matmul", attrs=_anchor(rows, columns))
+    return _cropped(result, m, n, out_dtype)
 
 
-def emit_batched(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool = False) -> Tensor:
-    """Emit ``a @ b`` for operands that are known only at run time.
+def emit_batched(
+    a: Tensor,
+    b: Tensor,
+    machine: Machine,
+    *,
+    transposed: bool = False,
+    out_dtype: str | None = None,
+) -> Tensor:
+    """Emit ``a @ b`` for operands that are known only at run time, summed in float32.
 
     Parameters
     ----------
     a : te.Tensor
-        (..., M, K), float32.
+        (..., M, K) of any float type.
     b : te.Tensor
         (..., K, N), or (..., N, K) where transposed. Leading axes broadcast.
     machine : Machine
         The device.
     transposed : bool
         Whether ``b`` holds its columns as rows.
+    out_dtype : str, optional
+        Type of the result; that of ``a`` where not given.
 
     Returns
     -------
     te.Tensor
         (..., M, N).
     """
+    out_dtype = out_dtype or str(a.dtype)
     m, k = (int(d) for d in a.shape[-2:])
     n = int(b.shape[-2] if transposed else b.shape[-1])
     batch = _broadcast_shape(a.shape[:-2], b.shape[:-2])
@@ -104,21 +127,23 @@ def emit_batched(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool = F
         j = panel * columns + lane
         at = j if panels * columns == n else te.min(j, n - 1)
         matrix = (at, row) if transposed else (row, at)
-        return b[(*_broadcast_index(b.shape[:-2], g), *matrix)]
+        return _float32(b[(*_broadcast_index(b.shape[:-2], g), *matrix)])
 
     attrs = {FAMILY: "gemm", ROLE: "pack"}
     packed = te.compute((*batch, panels, k, columns), column, name="pack", attrs=attrs)
     axis = te.reduce_axis((0, k), "k")
+    a = _in_float32(a, tile.rows)
+    stored = int(a.shape[-2])
 
     def product(*index: Any) -> Any:
         *g, i, j = index
-        row = (_clamped(i, m, tile.rows), axis)
+        row = (_clamped(i, stored, tile.rows), axis)
         left = a[(*_broadcast_index(a.shape[:-2], g), *row)]
         return te.sum(left * packed[(*g, j // columns, axis, j % columns)], axis)
 
     shape = (*batch, round_up(m, tile.rows), panels * columns)
     anchor = _anchor(tile.rows, columns)
-    return _cropped(te.compute(shape, product, name="matmul", attrs=anchor), m, n)
+    return _cropped(te.compute(shape, product, name="matmul", attrs=anchor), m, n, out_dtype)
 
 
 def prepared(x: Tensor, value: Callable[..., Any], rows: int) -> Tensor:
@@ -151,17 +176,20 @@ def _anchor(rows: int, columns: int) -> dict[str, Any]:
     return {FAMILY: "gemm", ROLE: "anchor", TILE: [rows, columns]}
 
 
-def _cropped(result: Tensor, m: int, n: int) -> Tensor:
-    return te.compute((*result.shape[:-2], m, n), lambda *i: result[i], name="crop")
+def _cropped(result: Tensor, m: int, n: int, dtype: str) -> Tensor:
+    shape = (*result.shape[:-2], m, n)
+    return te.compute(shape, lambda *i: approx.cast(result[i], dtype), name="crop")
 
 
-def _broadcast_shape(a: Any, b: Any) -> tuple[int, ...]:
-    return np.broadcast_shapes(tuple(int(d) for d in a), tuple(int(d) for d in b))
+def _in_float32(x: Tensor, rows: int) -> Tensor:
+    """Return ``x`` in float32: itself, or rows that each task converts first."""
+    if str(x.dtype) == "float32":
+        return x
+    return prepared(x, lambda *i: _float32(x[i]), rows)
 
 
-def _broadcast_index(shape: Any, index: Any) -> tuple[Any, ...]:
-    lead = len(index) - len(shape)
-    return tuple(0 if int(d) == 1 else index[lead + i] for i, d in enumerate(shape))
+def _float32(x: Any) -> Any:
+    return approx.cast(x, "float32")
 
 
 def rows_for(m: int, columns: int, machine: Machine) -> int:
@@ -173,3 +201,12 @@ def rows_for(m: int, columns: int, machine: Machine) -> int:
 
 def _clamped(i: Any, m: int, rows: int) -> Any:
     return i if m % rows == 0 else te.min(i, m - 1)
+
+
+def _broadcast_shape(a: Any, b: Any) -> tuple[int, ...]:
+    return np.broadcast_shapes(tuple(int(d) for d in a), tuple(int(d) for d in b))
+
+
+def _broadcast_index(shape: Any, index: Any) -> tuple[Any, ...]:
+    lead = len(index) - len(shape)
+    return tuple(0 if int(d) == 1 else index[lead + i] for i, d in enumerate(shape))

@@ -15,6 +15,7 @@ from tvmfuse.kernels import conv as conv_kernel
 from tvmfuse.kernels import elementwise as elementwise_kernel
 from tvmfuse.kernels import gemm, window
 from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.half import FLOATS
 from tvmfuse.kernels.tiling import gemm_tile
 from tvmfuse.passes.layout.attention import attention
 from tvmfuse.passes.layout.forms import (
@@ -85,8 +86,8 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Multiply by a packed constant weight."""
     x, weight = call.args
-    if dtypes([x, weight, var]) != {"float32"} or not rewriter.is_constant(weight):
-        raise NotRewritable("packing needs float32 and a constant weight")
+    if not dtypes([x, weight, var]) <= set(FLOATS) or not rewriter.is_constant(weight):
+        raise NotRewritable("packing needs floats and a constant weight")
     rows, shape = shape_of(x), shape_of(weight)
     if len(rows) < 2 or len(shape) < 2 or math.prod(shape[:-2]) != 1 or 0 in (*rows, *shape):
         raise NotRewritable("packing needs one weight matrix and rows to multiply by it")
@@ -94,10 +95,12 @@ def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
         raise NotRewritable("the weight's leading ones widen the result")
     tile = gemm_tile(rows[-2], shape[-1], rewriter.machine)
     args = [rewriter.take(x, PLAIN), rewriter.take(weight, Panels(tile.columns))]
-    call = rewriter.kernel(
-        lambda a, b: gemm.emit_packed(a, b, shape[-1], rewriter.machine), *args, name="matmul"
-    )
-    return call, PLAIN
+    dtype = str(var.ty.dtype)
+
+    def emit(a: Any, b: Any) -> Any:
+        return gemm.emit_packed(a, b, shape[-1], rewriter.machine, out_dtype=dtype)
+
+    return rewriter.kernel(emit, *args, name="matmul"), PLAIN
 
 
 def elementwise(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
