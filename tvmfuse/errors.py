@@ -26,6 +26,10 @@ class PlanMismatchError(TvmFuseError):
     """A fusion plan does not belong to the module that it is applied to."""
 
 
+class MemoryLimitError(TvmFuseError):
+    """A plan needs more memory than it may take."""
+
+
 class LoweringError(TvmFuseError):
     """A group of operators could not be turned into a kernel."""
 

@@ -130,6 +130,9 @@ class Candidate:
         Positions of its bindings, ascending; never empty.
     graph : OpGraph
         Its operators as plain data, for the cost model.
+    recomputes : tuple of int
+        Those of its bindings that it computes for itself only: others read them, too,
+        and get them from another kernel. What they read inside is among them.
     """
 
     pattern: str
@@ -137,6 +140,14 @@ class Candidate:
     function: str
     bindings: tuple[int, ...]
     graph: OpGraph
+    recomputes: tuple[int, ...] = ()
+
+    @property
+    def provides(self) -> tuple[int, ...]:
+        """The bindings that need no other kernel once this one is used."""
+        if not self.recomputes:
+            return self.bindings
+        return tuple(i for i in self.bindings if i not in self.recomputes)
 
     @property
     def label(self) -> str:
@@ -160,25 +171,47 @@ class FunctionGraph:
         For every binding, what a person calls it.
     ops : tuple of str
         For every binding, its operator, or "" where it is none.
+    n_bytes : tuple of int
+        For every binding, the size of its value; 0 for a view of another's memory.
+    results : tuple of int
+        The bindings whose values the function returns.
     """
 
     name: str
     deps: tuple[tuple[int, ...], ...]
     labels: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
+    n_bytes: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class RunTime:
-    """Predicted run time of a candidate, in microseconds."""
+    """Run time of a candidate, in microseconds.
+
+    Parameters
+    ----------
+    fused_us : float
+        As one kernel.
+    unfused_us : float
+        As kernels apart, without those whose values it computes for itself only.
+    doubt_us : float
+        How far :attr:`saved_us` may be off, up or down, in four cases of five.
+    """
 
     fused_us: float
     unfused_us: float
+    doubt_us: float = 0.0
 
     @property
     def saved_us(self) -> float:
         """How much time fusing saves; negative where it costs."""
         return self.unfused_us - self.fused_us
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether fusing may as well cost as save."""
+        return abs(self.saved_us) < self.doubt_us
 
 
 @dataclass(frozen=True)
@@ -194,18 +227,46 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Group:
-    """A chosen candidate with its predicted run time."""
+    """A chosen candidate with its run time.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        What becomes one kernel.
+    time : RunTime
+        What decided: the measured times where it was measured, else the predicted ones.
+    predicted : RunTime, optional
+        What the cost model said, where it was measured after that.
+    """
 
     candidate: Candidate
     time: RunTime
+    predicted: RunTime | None = None
 
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """The candidates chosen, and one reason for each one that was not."""
+    """The candidates chosen, and one reason for each one that was not.
+
+    Parameters
+    ----------
+    groups : tuple of Group
+        Chosen, by function and position.
+    rejections : tuple of Rejection
+        Everything else that was considered.
+    planner : str
+        Who chose.
+    gap_us : float
+        What the best plan may save more at most; 0 where this is proven to be the best.
+    notes : tuple of str
+        What else there is to say about how it was made, a line each.
+    """
 
     groups: tuple[Group, ...] = ()
     rejections: tuple[Rejection, ...] = ()
+    planner: str = "optimal"
+    gap_us: float = 0.0
+    notes: tuple[str, ...] = ()
 
     @property
     def saved_us(self) -> float:
@@ -220,14 +281,14 @@ class FusionPlan:
     def from_json(cls, data: Mapping[str, Any]) -> FusionPlan:
         """Rebuild a plan from :meth:`to_json`."""
         return cls(
-            groups=tuple(
-                Group(_candidate(group["candidate"]), RunTime(**group["time"]))
-                for group in data["groups"]
-            ),
+            groups=tuple(map(_group, data["groups"])),
             rejections=tuple(
                 Rejection(**{**item, "bindings": tuple(item["bindings"])})
                 for item in data["rejections"]
             ),
+            planner=data.get("planner", "optimal"),
+            gap_us=data.get("gap_us", 0.0),
+            notes=tuple(data.get("notes", ())),
         )
 
 
@@ -303,6 +364,15 @@ class Records(Protocol):
         ...
 
 
+def _group(data: Mapping[str, Any]) -> Group:
+    predicted = data.get("predicted")
+    return Group(
+        _candidate(data["candidate"]),
+        RunTime(**data["time"]),
+        None if predicted is None else RunTime(**predicted),
+    )
+
+
 def _candidate(data: Mapping[str, Any]) -> Candidate:
     graph = data["graph"]
     return Candidate(
@@ -322,6 +392,7 @@ def _candidate(data: Mapping[str, Any]) -> Candidate:
             inputs=_ints(graph["inputs"]),
             outputs=_ints(graph["outputs"]),
         ),
+        recomputes=_ints(data.get("recomputes", ())),
     )
 
 

@@ -73,9 +73,21 @@ def together(graph: OpGraph, *, family: str = "") -> tuple[Kernel, ...]:
     return (_kernel(graph, graph.ops, graph.outputs, repeats),)
 
 
-def apart(graph: OpGraph) -> tuple[Kernel, ...]:
-    """Return every operator as a kernel of its own; a view needs none."""
-    return tuple(_kernel(graph, (op,), op.outputs, (1.0,)) for op in graph.ops if op.kind != "view")
+def apart(graph: OpGraph, *, without: Sequence[int] = ()) -> tuple[Kernel, ...]:
+    """Return every operator as a kernel of its own; a view needs none.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The operators.
+    without : Sequence[int]
+        Bindings to leave out.
+    """
+    return tuple(
+        _kernel(graph, (op,), op.outputs, (1.0,))
+        for op in graph.ops
+        if op.kind != "view" and op.binding not in without
+    )
 
 
 def _kernel(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from tvmfuse.errors import CostModelError, PlanMismatchError
+from tvmfuse.errors import MemoryLimitError, PlanMismatchError
 from tvmfuse.plan import (
     Candidate,
     CostModel,
@@ -16,24 +13,14 @@ from tvmfuse.plan import (
     Group,
     Measure,
     Rejection,
-    RunTime,
 )
 from tvmfuse.planner.cycles import Dependencies
-from tvmfuse.planner.search import best
+from tvmfuse.planner.pricing import Priced, measure_doubtful, price
+from tvmfuse.planner.search import Problem, best
+from tvmfuse.planner.selection import Selection
+from tvmfuse.planner.strategies import STRATEGIES, Strategy
 
-# A gain below this part of the unfused time is within the model's error.
-_MODEL_ERROR = 0.25
-
-_UNPROVEN = " (chosen greedily: too many candidates overlap for an exact choice)"
-
-
-@dataclass(frozen=True)
-class _Priced:
-    """A candidate with its run time and where that comes from."""
-
-    candidate: Candidate
-    time: RunTime
-    source: str = "predicted"
+_UNPROVEN = " (not proven: too many candidates overlap for an exact choice)"
 
 
 def choose(
@@ -41,13 +28,15 @@ def choose(
     candidates: Sequence[Candidate],
     model: CostModel,
     *,
+    strategy: Strategy = best,
     measure: Measure | None = None,
     budget_us: float = 0.0,
+    max_memory_bytes: int | None = None,
 ) -> FusionPlan:
     """Choose the candidates that together save the most time.
 
-    The chosen ones share no binding, and contracting each to one node leaves every
-    function's dependency graph without a cycle.
+    The chosen ones provide no binding twice, and contracting each to one node leaves
+    every function's dependency graph without a cycle.
 
     Parameters
     ----------
@@ -58,16 +47,20 @@ def choose(
         the same time, the earlier is taken.
     model : CostModel
         Predicts the run time of a candidate fused and unfused, in microseconds.
+    strategy : Strategy
+        How to choose, see :data:`tvmfuse.planner.STRATEGIES`.
     measure : Measure, optional
-        Measures candidates whose predicted gain is within the model's error.
+        Measures candidates whose predicted gain is in doubt.
     budget_us : float
         Time that measuring may take; 0 measures none.
+    max_memory_bytes : int, optional
+        What the values between the kernels of a function may take at any time.
 
     Returns
     -------
     FusionPlan
-        The choice, with one reason for every candidate not chosen. It never takes
-        longer than no fusion under the same times.
+        The choice, with one reason for every candidate not chosen. The optimal one never
+        takes longer than no fusion under the same times.
 
     Raises
     ------
@@ -75,18 +68,24 @@ def choose(
         A candidate names a function or a binding that is not in ``graphs``.
     CostModelError
         The model predicted a time that is not finite.
+    MemoryLimitError
+        No plan was found that needs so little memory.
     """
     for candidate in candidates:
         _check(candidate, graphs)
-    priced = [_price(candidate, model) for candidate in candidates]
+    priced = [price(candidate, model) for candidate in candidates]
     if measure is not None and budget_us > 0:
-        priced = _measure_doubtful(priced, measure, budget_us)
+        priced = measure_doubtful(priced, measure, budget_us)
+    name = next((name for name, known in STRATEGIES.items() if known is strategy), "custom")
     reasons: list[str | None] = [None] * len(priced)
+    gap_us = 0.0
     for function, graph in graphs.items():
         at = [i for i, item in enumerate(priced) if item.candidate.function == function]
-        for i, reason in zip(at, _reasons([priced[i] for i in at], graph), strict=True):
+        function_choice = _Choice([priced[i] for i in at], graph, strategy, max_memory_bytes)
+        gap_us += function_choice.gap_us
+        for i, reason in zip(at, function_choice.reasons, strict=True):
             reasons[i] = reason
-    return _plan(priced, reasons)
+    return _plan(priced, reasons, planner=name, gap_us=gap_us)
 
 
 def _check(candidate: Candidate, graphs: Mapping[str, FunctionGraph]) -> None:
@@ -101,84 +100,89 @@ def _check(candidate: Candidate, graphs: Mapping[str, FunctionGraph]) -> None:
     )
 
 
-def _price(candidate: Candidate, model: CostModel) -> _Priced:
-    run_time = model.predict(candidate)
-    if not math.isfinite(run_time.saved_us):
-        raise CostModelError(
-            f"planner: cost model {type(model).__name__} must predict finite times, but gave "
-            f"{run_time} for {candidate.label!r}; use the roofline model or retrain"
-        )
-    return _Priced(candidate, run_time)
+class _Choice:
+    """What is chosen for one function, and for each candidate why it is not used.
 
+    Parameters
+    ----------
+    items : Sequence[Priced]
+        The candidates of the function.
+    graph : FunctionGraph
+        The function.
+    strategy : Strategy
+        Chooses.
+    max_memory_bytes : int, optional
+        Limit of what lies between the kernels.
 
-def _measure_doubtful(
-    priced: Sequence[_Priced], measure: Measure, budget_us: float
-) -> list[_Priced]:
-    """Replace doubtful predictions by measurements, largest kernels first."""
-    doubtful = [
-        i
-        for i, item in enumerate(priced)
-        if abs(item.time.saved_us) < _MODEL_ERROR * item.time.unfused_us
-    ]
-    measured = list(priced)
-    end = time.perf_counter() + budget_us / 1e6
-    for i in sorted(doubtful, key=lambda i: (-priced[i].time.unfused_us, i)):
-        if time.perf_counter() >= end:
-            break
-        run_time = measure(priced[i].candidate)
-        if run_time is not None:
-            measured[i] = replace(priced[i], time=run_time, source="measured")
-    return measured
+    Raises
+    ------
+    MemoryLimitError
+        No plan was found that keeps the limit.
+    """
 
+    def __init__(
+        self,
+        items: Sequence[Priced],
+        graph: FunctionGraph,
+        strategy: Strategy,
+        max_memory_bytes: int | None,
+    ) -> None:
+        self._dependencies = Dependencies(graph)
+        self._is_optimal = strategy is best
+        self.reasons = [self._refusal(item, graph) for item in items]
+        open_ = [i for i, reason in enumerate(self.reasons) if reason is None]
+        considered = tuple(items[i] for i in open_)
+        problem = Problem(graph, self._dependencies, considered, max_memory_bytes)
+        selection = strategy(problem)
+        need = problem.need(selection.chosen)
+        if max_memory_bytes is not None and need.excess_bytes:
+            raise MemoryLimitError(
+                f"planner: values between the kernels of {graph.name} may take "
+                f"{_mib(max_memory_bytes)}, but the best plan found needs "
+                f"{_mib(need.peak_bytes)}; allow more"
+            )
+        self.gap_us = sum(selection.gaps.values())
+        self._explain(items, open_, selection)
 
-def _reasons(priced: Sequence[_Priced], graph: FunctionGraph) -> list[str | None]:
-    """Return for each candidate of one function why it is not used; None if it is."""
-    dependencies = Dependencies(graph)
-    reasons = [_refusal(item, dependencies, graph) for item in priced]
-    open_ = [i for i, reason in enumerate(reasons) if reason is None]
-    selection = best(
-        [priced[i].candidate.bindings for i in open_],
-        [priced[i].time.saved_us for i in open_],
-        dependencies,
-    )
-    chosen = [priced[open_[i]] for i in sorted(selection.chosen)]
-    owner = {binding: item for item in chosen for binding in item.candidate.bindings}
-    for i, at in enumerate(open_):
-        if i not in selection.chosen:
-            note = _UNPROVEN if i in selection.unproven else ""
-            reasons[at] = _defeat(priced[at], owner, dependencies) + note
-    return reasons
+    def _refusal(self, item: Priced, graph: FunctionGraph) -> str | None:
+        """Return why a candidate is not worth or not able to be a group at all."""
+        if self._is_optimal and item.most_saved_us <= 0:
+            fused, apart = _us(item.time.fused_us), _us(item.time.unfused_us)
+            return f"{item.source} {fused} fused against {apart} apart"
+        back = self._dependencies.way_back(item.candidate)
+        if back is not None:
+            label = graph.labels[back] if graph.labels else f"binding {back}"
+            return f"a value leaves it and comes back through {label}, which would close a cycle"
+        return None
 
+    def _explain(self, items: Sequence[Priced], open_: Sequence[int], found: Selection) -> None:
+        """Add the reasons of what could have been chosen."""
+        chosen = [items[open_[i]] for i in sorted(found.chosen) if i < len(open_)]
+        owner = {binding: item for item in chosen for binding in item.candidate.provides}
+        for i, at in enumerate(open_):
+            if i not in found.chosen:
+                note = _UNPROVEN if i in found.unproven else ""
+                self.reasons[at] = self._defeat(items[at], owner) + note
 
-def _refusal(item: _Priced, dependencies: Dependencies, graph: FunctionGraph) -> str | None:
-    """Return why a candidate is not worth or not able to be a group at all."""
-    if item.time.saved_us <= 0:
+    def _defeat(self, item: Priced, owner: Mapping[int, Priced]) -> str:
+        """Return which chosen groups keep a candidate out."""
+        winners = list(dict.fromkeys(owner[b] for b in item.candidate.bindings if b in owner))
+        if winners:
+            saved = sum(winner.time.saved_us for winner in winners)
+            return (
+                f"its operators go to {_names(winners)}, saving {_us(saved)}; "
+                f"this would save {_us(item.time.saved_us)}"
+            )
+        chosen = list(dict.fromkeys(owner.values()))
+        cycles = self._dependencies.cycles([*(o.candidate for o in chosen), item.candidate])
+        others = {hop.group for cycle in cycles for hop in cycle.hops} - {len(chosen)}
+        if others:
+            return f"would close a cycle with {_names([chosen[i] for i in sorted(others)])}"
         fused, apart = _us(item.time.fused_us), _us(item.time.unfused_us)
-        return f"{item.source} {fused} fused against {apart} apart"
-    back = dependencies.way_back(item.candidate.bindings)
-    if back is not None:
-        label = graph.labels[back] if graph.labels else f"binding {back}"
-        return f"a value leaves it and comes back through {label}, which would close a cycle"
-    return None
+        return f"left out by the planner; {item.source} {fused} fused against {apart} apart"
 
 
-def _defeat(item: _Priced, owner: Mapping[int, _Priced], dependencies: Dependencies) -> str:
-    """Return which chosen groups keep a profitable candidate out."""
-    winners = list(dict.fromkeys(owner[b] for b in item.candidate.bindings if b in owner))
-    if winners:
-        saved = sum(winner.time.saved_us for winner in winners)
-        return (
-            f"its operators go to {_names(winners)}, saving {_us(saved)}; "
-            f"this would save {_us(item.time.saved_us)}"
-        )
-    chosen = list(dict.fromkeys(owner.values()))
-    groups = [other.candidate.bindings for other in chosen]
-    cycles = dependencies.cycles([*groups, item.candidate.bindings])
-    others = {hop.group for cycle in cycles for hop in cycle} - {len(groups)}
-    return f"would close a cycle with {_names([chosen[i] for i in sorted(others)])}"
-
-
-def _names(items: Sequence[_Priced]) -> str:
+def _names(items: Sequence[Priced]) -> str:
     shown = [f"{item.candidate.label} [{item.candidate.pattern}]" for item in items[:3]]
     more = len(items) - len(shown)
     return " and ".join(shown) + (f" and {more} more" if more else "")
@@ -188,9 +192,15 @@ def _us(value: float) -> str:
     return f"{value:.1f} µs" if value >= 10 else f"{value:.2f} µs"
 
 
-def _plan(priced: Sequence[_Priced], reasons: Sequence[str | None]) -> FusionPlan:
+def _mib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:.2f} MiB"
+
+
+def _plan(
+    priced: Sequence[Priced], reasons: Sequence[str | None], *, planner: str, gap_us: float
+) -> FusionPlan:
     groups = [
-        Group(item.candidate, item.time)
+        Group(item.candidate, item.time, item.predicted)
         for item, reason in zip(priced, reasons, strict=True)
         if reason is None
     ]
@@ -207,4 +217,6 @@ def _plan(priced: Sequence[_Priced], reasons: Sequence[str | None]) -> FusionPla
             for item, reason in zip(priced, reasons, strict=True)
             if reason is not None
         ),
+        planner=planner,
+        gap_us=gap_us,
     )

@@ -1,110 +1,299 @@
-"""The best disjoint groups whose contraction has no cycle."""
+"""The best groups whose contraction has no cycle and that memory has room for.
+
+The form is Korch's (Hu et al., ASPLOS 2024): any kernel may be used whose inputs some
+kernel provides, and an operator may be computed by several. Written as what is saved
+against no fusion, it is a packing: a binding is provided by at most one group, and one
+that nobody needs any more saves its own kernel.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tvmfuse.planner.cycles import Dependencies, Hop
-from tvmfuse.planner.selection import Row, Selection, components, select
+from tvmfuse.plan import Candidate, FunctionGraph
+from tvmfuse.planner import memory
+from tvmfuse.planner.cycles import Cycle, Dependencies
+from tvmfuse.planner.pricing import Priced
+from tvmfuse.planner.selection import Component, Row, Selection, components, select
 
 # Rounds of forbidding cycles before those that remain are broken by giving groups up.
 _MAX_ROUNDS = 50
 
+# A choice that needs too much memory is forbidden as a whole, which says little where
+# there are many others. With more groups than these, groups are given up instead.
+_MAX_FORBIDDEN = 24
 
-def best(
-    groups: Sequence[Sequence[int]], values: Sequence[float], dependencies: Dependencies
-) -> Selection:
-    """Choose disjoint groups, jointly acyclic, that are worth the most.
+
+@dataclass(frozen=True)
+class Problem:
+    """What to choose from, for one function.
+
+    Parameters
+    ----------
+    graph : FunctionGraph
+        The function.
+    dependencies : Dependencies
+        The same, indexed.
+    items : tuple of Priced
+        Candidates without a way back of their own.
+    max_memory_bytes : int, optional
+        What values between kernels may take at any time.
+    """
+
+    graph: FunctionGraph
+    dependencies: Dependencies
+    items: tuple[Priced, ...]
+    max_memory_bytes: int | None = None
+
+    def groups(self, chosen: Iterable[int]) -> list[Candidate]:
+        """Return the candidates of some items, in order."""
+        return [self.items[i].candidate for i in sorted(chosen) if i < len(self.items)]
+
+    def cycles(self, chosen: Iterable[int]) -> list[Cycle]:
+        """Return cycles between chosen groups, whose hops count in all items."""
+        at = sorted(i for i in chosen if i < len(self.items))
+        return [
+            Cycle(tuple(replace(hop, group=at[hop.group]) for hop in cycle.hops), cycle.between)
+            for cycle in self.dependencies.cycles(self.groups(at))
+        ]
+
+    def need(self, chosen: Iterable[int]) -> memory.Need:
+        """Return what memory a choice needs; nothing where there is no limit."""
+        if self.max_memory_bytes is None:
+            return memory.Need(0, 0, frozenset())
+        return memory.need(self.graph, self.groups(chosen), self.max_memory_bytes)
+
+
+def best(problem: Problem) -> Selection:
+    """Choose the groups that are worth the most.
 
     Overlaps are constraints from the start. Cycles are too many to list, so those
     that a solution has are forbidden, and what they touch is solved again.
 
-    Parameters
-    ----------
-    groups : Sequence of sequences of int
-        Bindings of each group; no group has a way back of its own.
-    values : Sequence[float]
-        Worth of each group, above 0.
-    dependencies : Dependencies
-        Of the bindings.
+    Returns
+    -------
+    Selection
+        Items beyond the candidates stand for bindings that nobody needs any more.
     """
-    holders: defaultdict[int, list[int]] = defaultdict(list)
-    for i, group in enumerate(groups):
-        for binding in group:
-            holders[binding].append(i)
-    overlaps = (tuple(items) for items in holders.values() if len(items) > 1)
-    rows = [Row(items, 1) for items in dict.fromkeys(overlaps)]
-    touched = frozenset(range(len(groups)))
-    selection = Selection(frozenset())
-    for _ in range(_MAX_ROUNDS):
-        selection = _solve_again(selection, values, rows, touched)
-        cycles = _cycles(groups, selection.chosen, dependencies)
-        if not cycles:
-            break
-        cuts = [_cut(cycle, holders) for cycle in cycles]
-        rows += cuts
-        touched = frozenset(item for cut in cuts for item in cut.items)
-    else:
-        selection = _without_cycles(selection, groups, values, dependencies)
-    return _filled_up(selection, groups, dependencies)
+    return _Search(problem).run()
 
 
-def _solve_again(
-    old: Selection, values: Sequence[float], rows: Sequence[Row], touched: frozenset[int]
-) -> Selection:
-    """Solve the components that hold a touched item; keep the choice in all others."""
-    parts = [p for p in components(len(values), rows) if not touched.isdisjoint(p.items)]
+class _Search:
+    """The integer programme of one function, which grows by the rounds."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._holders: defaultdict[int, list[int]] = defaultdict(list)
+        for i, item in enumerate(problem.items):
+            for binding in item.candidate.provides:
+                self._holders[binding].append(i)
+        overlaps = (tuple(items) for items in self._holders.values() if len(items) > 1)
+        self._rows = [Row(items, 1) for items in dict.fromkeys(overlaps)]
+        self._values = [item.time.saved_us for item in problem.items]
+        self._forbidden: set[frozenset[int]] = set()
+        self._add_recomputing()
+
+    def run(self) -> Selection:
+        touched = frozenset(range(len(self._values)))
+        selection = Selection(frozenset())
+        for _ in range(_MAX_ROUNDS):
+            selection = self._solve_again(selection, touched)
+            cuts = [*self._cuts(selection)]
+            if not cuts:
+                break
+            self._rows += cuts
+            touched = frozenset(item for cut in cuts for item in cut.all)
+        else:
+            selection = self._without_cycles(selection)
+        return self._within_memory(self._filled_up(selection))
+
+    def _add_recomputing(self) -> None:
+        """Add what computing a binding several times allows and forbids."""
+        recomputed: dict[int, float] = {}
+        for item in self._problem.items:
+            recomputed |= item.alone_us
+        if not recomputed:
+            return
+        results = self._problem.graph.results
+        at = {b: len(self._values) + i for i, b in enumerate(set(recomputed) - set(results))}
+        self._values += [recomputed[binding] for binding in at]
+        reads = [self._problem.dependencies.reads(item.candidate) for item in self._problem.items]
+        for binding, dropped in at.items():
+            self._rows += self._needed(binding, dropped, reads, at)
+        self._rows += self._hidden(reads)
+
+    def _needed(
+        self, binding: int, dropped: int, reads: Sequence[set[int]], at: Mapping[int, int]
+    ) -> Iterator[Row]:
+        """Yield when a binding must be provided: somebody outside reads it."""
+        for i, item in enumerate(self._problem.items):
+            if binding in reads[i] or binding in item.candidate.provides:
+                yield Row((dropped, i), 1)
+        for reader in self._problem.dependencies.readers(binding):
+            own = tuple(
+                i
+                for i in self._holders[reader]
+                if binding in self._problem.items[i].candidate.recomputes
+            )
+            yield Row((dropped,), 0, given=(*own, *([at[reader]] if reader in at else [])))
+
+    def _hidden(self, reads: Sequence[set[int]]) -> Iterator[Row]:
+        """Yield which groups read what another keeps to itself."""
+        graph = self._problem.graph
+        for i, item in enumerate(self._problem.items):
+            inside, given = set(item.candidate.bindings), set(item.candidate.provides)
+            kept = {
+                binding
+                for binding in given - set(graph.results)
+                if inside.issuperset(self._problem.dependencies.readers(binding))
+            }
+            for j, read in enumerate(reads):
+                if j != i and not kept.isdisjoint(read):
+                    yield Row((i, j), 1)
+
+    def _solve_again(self, old: Selection, touched: frozenset[int]) -> Selection:
+        """Solve the components that hold a touched item; keep the choice in all others."""
+        parts = [
+            part
+            for part in components(len(self._values), self._rows)
+            if not touched.isdisjoint(part.items)
+        ]
+        return _merged(old, select(self._values, parts), parts)
+
+    def _cuts(self, selection: Selection) -> Iterator[Row]:
+        """Yield what forbids a selection: its cycles, else all of it if it needs too much."""
+        cycles = self._problem.cycles(selection.chosen)
+        yield from (self._cut(cycle) for cycle in cycles)
+        if cycles or selection.chosen in self._forbidden:
+            return
+        is_small = 0 < len(self._values) <= _MAX_FORBIDDEN
+        if is_small and self._problem.need(selection.chosen).excess_bytes:
+            self._forbidden.add(selection.chosen)
+            others = set(range(len(self._values))) - selection.chosen
+            chosen = tuple(sorted(selection.chosen))
+            yield Row(chosen, len(chosen) - 1, given=tuple(sorted(others)))
+
+    def _cut(self, cycle: Cycle) -> Row:
+        """Forbid a cycle, and with it every one that crosses groups in the same way.
+
+        A group that holds a hop's entry and exit, and has no copy of what it enters by,
+        closes the cycle as well. Only one of those can be chosen, for they overlap: so
+        one row forbids all combinations. A group with copies that takes up what the cycle
+        leads over may open it.
+        """
+        hops = cycle.hops
+        items: set[int] = set()
+        for last, hop in zip([hops[-1], *hops[:-1]], hops, strict=True):
+            items.add(hop.group)
+            for i in self._holders[hop.exit]:
+                group = self._problem.items[i].candidate
+                if hop.entry in group.bindings and last.exit not in group.recomputes:
+                    items.add(i)
+        openers = {
+            i
+            for binding in cycle.between
+            for i in self._holders[binding]
+            if self._problem.items[i].candidate.recomputes
+        }
+        return Row(tuple(sorted(items)), len(hops) - 1, given=tuple(sorted(openers - items)))
+
+    def _without_cycles(self, selection: Selection) -> Selection:
+        """Give up the least valuable group of every cycle until there is none."""
+        chosen, unproven = set(selection.chosen), set(selection.unproven)
+        lost = 0.0
+        while cycles := self._problem.cycles(chosen):
+            for cycle in cycles:
+                looped = [hop.group for hop in cycle.hops]
+                unproven.update(looped)
+                if chosen.issuperset(looped):
+                    worst = min(looped, key=lambda i: (self._values[i], -i))
+                    lost += self._give_up(chosen, worst)
+        gaps = {**selection.gaps, -1: selection.gaps.get(-1, 0.0) + lost}
+        return Selection(frozenset(chosen), frozenset(unproven), gaps)
+
+    def _within_memory(self, selection: Selection) -> Selection:
+        """Give up or exchange the groups that cost least for the memory that they free."""
+        chosen, lost = set(selection.chosen), 0.0
+        excess = self._problem.need(chosen).excess_bytes
+        if not excess:
+            return selection
+        while excess:
+            moves = [
+                (cost / freed, sorted(other), cost)
+                for cost, other in self._moves(chosen)
+                if (freed := excess - self._problem.need(other).excess_bytes) > 0
+            ]
+            if not moves:
+                break
+            _, other, cost = min(moves)
+            chosen, lost = set(other), lost + cost
+            excess = self._problem.need(chosen).excess_bytes
+        gaps = {**selection.gaps, -2: max(0.0, lost)}
+        return Selection(frozenset(chosen), selection.unproven | selection.chosen, gaps)
+
+    def _moves(self, chosen: set[int]) -> Iterator[tuple[float, set[int]]]:
+        """Yield other choices that differ where memory is short, and what each costs."""
+        tight = self._problem.need(chosen).values
+        for i, item in enumerate(self._problem.items):
+            group = item.candidate
+            if tight.isdisjoint({*group.bindings, *self._problem.dependencies.reads(group)}):
+                continue
+            other, cost = set(chosen), 0.0
+            if i in chosen:
+                cost = self._give_up(other, i)
+            else:
+                rivals = {j for b in group.provides for j in self._holders[b]} & chosen
+                for rival in sorted(rivals):
+                    cost += self._give_up(other, rival) if rival in other else 0.0
+                other.add(i)
+                cost -= self._values[i]
+                if any(not row.holds(other) for row in self._rows) or self._problem.cycles(other):
+                    continue
+            yield cost, other
+
+    def _give_up(self, chosen: set[int], item: int) -> float:
+        """Remove a group, and what is only allowed with it; return what that costs."""
+        cost = self._values[item]
+        chosen.remove(item)
+        while broken := [row for row in self._rows if row.given and not row.holds(chosen)]:
+            others = {i for row in broken for i in row.items} & chosen
+            if not others:
+                break
+            cost += sum(self._values[i] for i in others)
+            chosen -= others
+        return cost
+
+    def _filled_up(self, selection: Selection) -> Selection:
+        """Add every group that still fits: a bounded search, or a tiny value, leaves some."""
+        chosen = set(selection.chosen)
+        taken = {b for group in self._problem.groups(chosen) for b in group.provides}
+        rows_of: defaultdict[int, list[Row]] = defaultdict(list)
+        for row in self._rows:
+            for i in row.all:
+                rows_of[i].append(row)
+        for i, item in enumerate(self._problem.items):
+            if self._values[i] <= 0 or not taken.isdisjoint(item.candidate.provides):
+                continue
+            fuller = {*chosen, i}
+            if (
+                all(row.holds(fuller) for row in rows_of[i])
+                and not self._problem.cycles(fuller)
+                and self._problem.need(fuller).excess_bytes
+                <= self._problem.need(chosen).excess_bytes
+            ):
+                chosen.add(i)
+                taken.update(item.candidate.provides)
+        return Selection(frozenset(chosen), selection.unproven, selection.gaps)
+
+
+def _merged(old: Selection, new: Selection, parts: Sequence[Component]) -> Selection:
+    """Replace what was chosen in some components."""
     stale = {item for part in parts for item in part.items}
-    new = select(values, parts)
-    return Selection((old.chosen - stale) | new.chosen, (old.unproven - stale) | new.unproven)
-
-
-def _cycles(
-    groups: Sequence[Sequence[int]], chosen: Iterable[int], dependencies: Dependencies
-) -> list[tuple[Hop, ...]]:
-    """Return cycles between chosen groups, whose hops count in all groups."""
-    at = sorted(chosen)
-    cycles = dependencies.cycles([groups[i] for i in at])
-    return [tuple(replace(hop, group=at[hop.group]) for hop in cycle) for cycle in cycles]
-
-
-def _cut(cycle: Sequence[Hop], holders: Mapping[int, Sequence[int]]) -> Row:
-    """Forbid a cycle, and with it every one that crosses groups in the same way.
-
-    A group that holds a hop's entry and exit closes the cycle as well. Only one of
-    those can be chosen, for they overlap: so one row forbids all combinations.
-    """
-    items = {i for hop in cycle for i in set(holders[hop.entry]) & set(holders[hop.exit])}
-    return Row(tuple(sorted(items)), len(cycle) - 1)
-
-
-def _without_cycles(
-    selection: Selection,
-    groups: Sequence[Sequence[int]],
-    values: Sequence[float],
-    dependencies: Dependencies,
-) -> Selection:
-    """Give up the least valuable group of every cycle until there is none."""
-    chosen, unproven = set(selection.chosen), set(selection.unproven)
-    while cycles := _cycles(groups, chosen, dependencies):
-        for cycle in cycles:
-            looped = [hop.group for hop in cycle]
-            unproven.update(looped)
-            if chosen.issuperset(looped):
-                chosen.remove(min(looped, key=lambda i: (values[i], -i)))
-    return Selection(frozenset(chosen), frozenset(unproven))
-
-
-def _filled_up(
-    selection: Selection, groups: Sequence[Sequence[int]], dependencies: Dependencies
-) -> Selection:
-    """Add every group that still fits: a bounded search, or a tiny value, leaves some."""
-    chosen = set(selection.chosen)
-    taken = {binding for i in chosen for binding in groups[i]}
-    for i, group in enumerate(groups):
-        if taken.isdisjoint(group) and not _cycles(groups, {*chosen, i}, dependencies):
-            chosen.add(i)
-            taken.update(group)
-    return Selection(frozenset(chosen), selection.unproven)
+    gaps = {item: gap for item, gap in old.gaps.items() if item not in stale}
+    return Selection(
+        (old.chosen - stale) | new.chosen,
+        (old.unproven - stale) | new.unproven,
+        {**gaps, **new.gaps},
+    )

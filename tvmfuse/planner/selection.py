@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,21 @@ _NUDGE = 1e-3
 
 @dataclass(frozen=True)
 class Row:
-    """At most ``limit`` of ``items`` may be chosen."""
+    """Of ``items``, at most ``limit`` more may be chosen than of ``given``."""
 
     items: tuple[int, ...]
     limit: int
+    given: tuple[int, ...] = ()
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        """Every item that it speaks of."""
+        return (*self.items, *self.given)
+
+    def holds(self, chosen: Set[int]) -> bool:
+        """Whether a choice is allowed."""
+        n_given = sum(item in chosen for item in self.given)
+        return sum(item in chosen for item in self.items) - n_given <= self.limit
 
 
 @dataclass(frozen=True)
@@ -42,10 +53,21 @@ class Component:
 
 @dataclass(frozen=True)
 class Selection:
-    """Chosen items, and those among which the choice is not proven to be best."""
+    """Chosen items, and how much better a choice could be where it is not proven best.
+
+    Parameters
+    ----------
+    chosen : frozenset of int
+        The items.
+    unproven : frozenset of int
+        Those among which there may be a better choice.
+    gaps : Mapping of int to float
+        How much more it can be worth at most, by the first item of a component.
+    """
 
     chosen: frozenset[int]
     unproven: frozenset[int] = frozenset()
+    gaps: Mapping[int, float] = field(default_factory=dict)
 
 
 def components(n_items: int, rows: Sequence[Row]) -> list[Component]:
@@ -67,14 +89,15 @@ def components(n_items: int, rows: Sequence[Row]) -> list[Component]:
         return item
 
     for row in rows:
-        for item in row.items[1:]:
-            parent[root(item)] = root(row.items[0])
+        first, *others = row.all
+        for item in others:
+            parent[root(item)] = root(first)
     items_of: defaultdict[int, list[int]] = defaultdict(list)
     rows_of: defaultdict[int, list[Row]] = defaultdict(list)
     for item in range(n_items):
         items_of[root(item)].append(item)
     for row in rows:
-        rows_of[root(row.items[0])].append(row)
+        rows_of[root(row.all[0])].append(row)
     return [Component(tuple(items), tuple(rows_of[at])) for at, items in items_of.items()]
 
 
@@ -84,7 +107,7 @@ def select(values: Sequence[float], parts: Sequence[Component]) -> Selection:
     Parameters
     ----------
     values : Sequence[float]
-        Of all items; each above 0.
+        Of all items. One that costs (below 0) may be needed for another.
     parts : Sequence[Component]
         The items to choose from, with every row that holds one of them.
 
@@ -93,25 +116,30 @@ def select(values: Sequence[float], parts: Sequence[Component]) -> Selection:
     Selection
         Exact to a millionth of a component's largest value, with ties to the earlier
         item. Or unproven, for a component that is too large or too hard: then the
-        items that the linear relaxation holds most of are taken while they fit.
+        items that the linear relaxation holds most of are taken while they fit, and
+        the relaxation bounds what a better choice is worth.
     """
-    chosen = {item for part in parts if not part.rows for item in part.items}
+    chosen = {i for part in parts if not part.rows for i in part.items if values[i] > 0}
     unproven: set[int] = set()
-    tied = [part for part in parts if part.rows]
+    gaps: dict[int, float] = {}
+    tied = [part for part in parts if part.rows and any(values[i] > 0 for i in part.items)]
     if not tied:
         return Selection(frozenset(chosen))
     # One linear programme for all is far quicker than one each, and mostly whole.
-    shares = _solve(values, tied, is_whole=False) or {}
+    relaxed = _solve(values, tied, is_whole=False) or {}
     for part in tied:
-        own = {item: shares.get(item, 0.5) for item in part.items}
-        if not _are_whole(own) and len(part.items) <= MAX_EXACT_ITEMS:
-            own = _solve(values, [part], is_whole=True) or own
-        if _are_whole(own):
-            chosen.update(item for item, share in own.items() if share > 0.5)
+        shares = {item: relaxed.get(item, 0.5) for item in part.items}
+        bound = _total(values, shares if relaxed else {i: values[i] > 0 for i in part.items})
+        if not _are_whole(shares) and len(part.items) <= MAX_EXACT_ITEMS:
+            shares = _solve(values, [part], is_whole=True) or shares
+        if _are_whole(shares):
+            chosen.update(item for item, share in shares.items() if share > 0.5)
             continue
-        chosen |= _rounded(own, values, part)
+        rounded = _rounded(shares, values, part)
+        chosen |= rounded
         unproven.update(part.items)
-    return Selection(frozenset(chosen), frozenset(unproven))
+        gaps[part.items[0]] = max(0.0, bound - sum(values[item] for item in rounded))
+    return Selection(frozenset(chosen), frozenset(unproven), gaps)
 
 
 def _solve(
@@ -121,8 +149,10 @@ def _solve(
     items = [item for part in parts for item in part.items]
     rows = [row for part in parts for row in part.rows]
     column = {item: i for i, item in enumerate(items)}
-    at = [(i, column[item]) for i, row in enumerate(rows) for item in row.items]
-    matrix = csr_array((np.ones(len(at)), tuple(np.array(at).T)), shape=(len(rows), len(items)))
+    entries = [(i, column[item], 1.0) for i, row in enumerate(rows) for item in row.items]
+    entries += [(i, column[item], -1.0) for i, row in enumerate(rows) for item in row.given]
+    at, columns, factors = zip(*entries, strict=True)
+    matrix = csr_array((factors, (at, columns)), shape=(len(rows), len(items)))
     result = milp(
         -np.concatenate([_worth(values, part) for part in parts]),
         constraints=LinearConstraint(matrix, ub=[row.limit for row in rows]),
@@ -140,6 +170,10 @@ def _worth(values: Sequence[float], part: Component) -> NDArray[np.float64]:
     return worth / worth.max() * _SCALE + nudge * _NUDGE
 
 
+def _total(values: Sequence[float], shares: Mapping[int, float] | Mapping[int, bool]) -> float:
+    return sum(values[item] * share for item, share in shares.items())
+
+
 def _are_whole(shares: Mapping[int, float]) -> bool:
     return all(abs(share - round(share)) < _WHOLE for share in shares.values())
 
@@ -147,17 +181,19 @@ def _are_whole(shares: Mapping[int, float]) -> bool:
 def _rounded(
     shares: Mapping[int, float], values: Sequence[float], part: Component
 ) -> frozenset[int]:
-    """Take items by share, then value, while they fit."""
+    """Take items that are worth something by share, then value, while they fit."""
     left = [row.limit for row in part.rows]
-    rows_of: defaultdict[int, list[int]] = defaultdict(list)
+    uses: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for i, row in enumerate(part.rows):
         for item in row.items:
-            rows_of[item].append(i)
+            uses[item].append((i, 1))
+        for item in row.given:
+            uses[item].append((i, -1))
     chosen = set()
-    order = sorted(part.items, key=lambda i: (-shares.get(i, 0.0), -values[i], i))
+    order = sorted(part.items, key=lambda i: (-shares[i], -values[i], i))
     for item in order:
-        if all(left[i] > 0 for i in rows_of[item]):
+        if values[item] > 0 and all(left[i] >= use for i, use in uses[item]):
             chosen.add(item)
-            for i in rows_of[item]:
-                left[i] -= 1
+            for i, use in uses[item]:
+                left[i] -= use
     return frozenset(chosen)
