@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvmfuse._tvm import tvm
@@ -27,7 +27,7 @@ from tvmfuse.passes.partition import partition
 from tvmfuse.passes.schedule import Schedules, machine_of, schedule
 from tvmfuse.patterns.registry import Registry, default
 from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan, Records, Rejection
-from tvmfuse.planner import choose
+from tvmfuse.planner import STRATEGIES, Strategy, choose
 from tvmfuse.targets import Target
 from tvmfuse.targets.export import compile_context
 
@@ -46,6 +46,10 @@ class Options:
         The patterns to look for.
     cost_model : CostModel, optional
         Predicts what fusing is worth; the roofline of the target where not given.
+    strategy : Strategy
+        How to choose what to fuse; others than the optimal one are there to compare.
+    max_memory_bytes : int, optional
+        What values between the kernels of a function may take at any time.
     records : Records, optional
         Tuned decisions for kernels; each kernel has its family's default ones without.
     """
@@ -53,6 +57,8 @@ class Options:
     fuse: bool = True
     registry: Registry = field(default_factory=default)
     cost_model: CostModel | None = None
+    strategy: Strategy = STRATEGIES["optimal"]
+    max_memory_bytes: int | None = None
     records: Records | None = None
 
 
@@ -118,9 +124,15 @@ def plan(
     with stages.stage("plan"):
         model = options.cost_model or Roofline(target.peaks)
         candidates = found.candidates if options.fuse else ()
-        chosen = choose(found.graphs, candidates, model)
+        chosen = choose(
+            found.graphs,
+            candidates,
+            model,
+            strategy=options.strategy,
+            max_memory_bytes=options.max_memory_bytes,
+        )
         rejected = (*found.rejections, *chosen.rejections)
-        chosen = FusionPlan(chosen.groups, rejected if options.fuse else ())
+        chosen = replace(chosen, rejections=rejected if options.fuse else ())
     return Planned(mod, chosen, found.graphs)
 
 
@@ -226,7 +238,7 @@ def _realize(
     with stages.stage("schedule"):
         schedules = schedule(mod, target, records=records)
     rejections = (*rejections, *lowered.rejections)
-    return Prepared(schedules.module, FusionPlan(chosen.groups, rejections), lowered, schedules)
+    return Prepared(schedules.module, replace(chosen, rejections=rejections), lowered, schedules)
 
 
 def _without_broken(prepared: Prepared, target: Target, error: Exception) -> FusionPlan:
@@ -253,7 +265,7 @@ def _without_broken(prepared: Prepared, target: Target, error: Exception) -> Fus
         Rejection(c.pattern, c.function, c.bindings, "lower", reasons[c.bindings]) for c in broken
     ]
     kept = tuple(g for g in groups if g.candidate not in broken)
-    return FusionPlan(kept, (*prepared.plan.rejections, *rejected))
+    return replace(prepared.plan, groups=kept, rejections=(*prepared.plan.rejections, *rejected))
 
 
 def pipeline(target: Target | None = None, *, options: Options | None = None) -> Any:

@@ -24,6 +24,10 @@ OpKind = Literal[
     "opaque",  # anything else
 ]
 
+# A loop nest evaluates these anew wherever their value is read; all other values are
+# kept in a tile.
+INLINED: frozenset[OpKind] = frozenset({"elementwise", "broadcast", "injective", "view"})
+
 _DTYPE_BYTES = {
     "bool": 1,
     "int8": 1,

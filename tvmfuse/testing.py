@@ -227,10 +227,10 @@ def graph_of(pattern: Generator, case: Case) -> Graph:
 
 
 def candidates_of_everything(pattern: Generator, mod: Any) -> list[Candidate]:
-    """Return the candidates of ``pattern`` that hold every binding of the function."""
+    """Return the candidates of ``pattern`` that take the place of the whole function."""
     collected = collect(mod, Registry((pattern,)))
     count = len(collected.graphs["main"].deps)
-    return [c for c in collected.candidates if len(c.bindings) == count]
+    return [c for c in collected.candidates if len(c.provides) == count]
 
 
 def _exact(pattern: Generator, case: Case, values: Mapping[str, Array]) -> list[Array]:

@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -44,3 +46,25 @@ def test_why_of_an_unknown_node_is_2(cli: Cli, affine_onnx: Path) -> None:
     answer = cli("explain", affine_onnx, "--why", "no-such-node")
     assert answer.code == 2
     assert "the model has no node named 'no-such-node'" in answer.error
+
+
+def test_another_planner_may_be_asked(cli: Cli, affine_onnx: Path) -> None:
+    found = cli("explain", affine_onnx, "--planner", "none", "--json").json
+    assert found["fused"] == []
+    answer = cli("explain", affine_onnx, "--planner", "oracle")
+    assert answer.code == 2
+    assert "saved-bytes" in answer.error
+
+
+@pytest.mark.parametrize("size", ["", "12 apples", "-1MiB", "MiB"])
+def test_a_size_that_is_none_is_named(cli: Cli, affine_onnx: Path, size: str) -> None:
+    answer = cli("explain", affine_onnx, "--max-memory", size)
+    assert answer.code == 2
+    assert repr(size) in answer.error
+
+
+def test_a_limit_of_memory_that_cannot_be_kept_is_one_line(cli: Cli, affine_onnx: Path) -> None:
+    answer = cli("explain", affine_onnx, "--max-memory", "1B")
+    assert answer.code == 2
+    assert "allow more" in answer.error
+    assert cli("explain", affine_onnx, "--max-memory", "1.5MiB").code == 0

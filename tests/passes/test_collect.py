@@ -47,14 +47,43 @@ class TestLegality:
 
     def test_intermediate_that_another_operator_reads_leaks(self):
         def graph(op, x):
-            y = op.exp(x)
+            y = op.matmul(x, x)
             return op.add(op.tanh(y), op.sum(y))
 
         assert self.refusal(graph, 0, 1, x=SQUARE) == "the intermediate lv is also read by lv2"
 
+    def test_cheap_intermediate_that_another_operator_reads_is_copied(self):
+        def graph(op, x):
+            y = op.exp(op.negative(x))
+            return op.add(op.tanh(y), op.sum(y))
+
+        (found,) = collected(graph, Registry((Proposal(0, 1, 2),)), x=SQUARE).candidates
+        assert (found.recomputes, found.provides) == ((0, 1), (2,))
+        assert len(found.graph.outputs) == 1
+
+    def test_nothing_is_copied_for_a_product_or_for_two_ends(self):
+        def behind_a_product(op, x):
+            y = op.exp(op.matmul(x, x))
+            return op.add(op.tanh(y), op.sum(y))
+
+        def two_ends(op, x):
+            y = op.exp(x)
+            return op.tanh(y), op.negative(y)
+
+        assert "also read by" in self.refusal(behind_a_product, 0, 1, 2, x=SQUARE)
+        assert "is an output" in self.refusal(two_ends, 0, 1, 2, x=SQUARE)
+
+    def test_function_is_told_by_sizes_and_results(self):
+        def graph(op, x):
+            y = op.reshape(op.exp(x), (16,))
+            return op.tanh(y)
+
+        function = collected(graph, Registry(()), x=SQUARE).graphs["main"]
+        assert (function.n_bytes, function.results) == ((64, 0, 64), (2,))
+
     def test_intermediate_that_is_returned_leaks(self):
         def graph(op, x):
-            y = op.exp(x)
+            y = op.matmul(x, x)
             return op.tanh(y), y
 
         reason = self.refusal(graph, 0, 1, x=SQUARE)

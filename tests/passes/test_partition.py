@@ -94,6 +94,42 @@ def check(graph, *proposals, **operands):
     return result
 
 
+class Alone(Proposals):
+    """Proposes sets of which each is to have one result."""
+
+    is_multi_output = False
+
+
+def _shared_exponential(op, x):
+    y = op.exp(x)
+    return op.tanh(y), op.sum(y, axis=[1])
+
+
+def test_operator_that_every_reader_computes_itself_is_gone():
+    mod, values = built(_shared_exponential, x=SQUARE)
+    copying = collect(mod, Registry((Alone((0, 1), (0, 2)),))).candidates
+    assert [c.recomputes for c in copying] == [(0,), (0,)]
+    both = partition(mod, plan_of(copying))
+    assert sorted(found[2] for found in groups_of(both).values()) == [[0, 1], [0, 2]]
+    assert_same_numbers(mod, both, [values["x"]])
+    one = partition(mod, plan_of(copying[:1]))
+    assert sorted(found[2] for found in groups_of(one).values()) == [[0], [0, 1], [2]]
+    assert_same_numbers(mod, one, [values["x"]])
+
+
+def test_copy_of_what_reads_the_inside_of_a_group_is_refused():
+    def graph(op, x):
+        y = op.tanh(op.exp(x))
+        return op.add(y, op.sum(y, axis=[1], keepdims=True)), op.negative(y)
+
+    mod, _ = built(graph, x=SQUARE)
+    inside = collect(mod, Registry((Proposals((0, 1)),))).candidates
+    copying = collect(mod, Registry((Alone((1, 4)),))).candidates
+    assert copying[0].recomputes == (1,)
+    with pytest.raises(PlanMismatchError, match="once more"):
+        partition(mod, plan_of([*inside, *copying]))
+
+
 @I.ir_module
 class Before:
     @R.function

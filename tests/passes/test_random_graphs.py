@@ -84,7 +84,7 @@ def partitioned(mod, data):
     result = partition(mod, FusionPlan())
     candidates = collect(mod, default()).candidates
     for candidate in data.draw(st.permutations(candidates)):
-        if used & set(candidate.bindings):
+        if used & set(candidate.provides):
             continue
         plan = FusionPlan((*groups, Group(candidate, RunTime(1.0, 2.0))))
         try:
@@ -92,7 +92,7 @@ def partitioned(mod, data):
         except PlanMismatchError:
             continue
         groups = list(plan.groups)
-        used |= set(candidate.bindings)
+        used |= set(candidate.provides)
     return result
 
 

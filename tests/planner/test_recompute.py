@@ -120,7 +120,7 @@ def cost_us(problem: Problem, chosen: Sequence[Candidate]) -> float | None:
     return groups + singles
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(problems())
 def test_plan_with_recomputation_is_valid_and_optimal(problem):
     plans = (

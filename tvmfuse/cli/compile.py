@@ -14,10 +14,13 @@ from tvmfuse.cli.options import (
     AllowFamily,
     AsJson,
     Database,
+    MaxMemory,
     ModelFile,
     PatternFiles,
+    PlannerName,
     Shapes,
     TargetName,
+    parse_size,
 )
 from tvmfuse.cli.patterns import dropped, registry_with
 
@@ -37,6 +40,8 @@ def compile_model(
     fusion: Annotated[
         bool, typer.Option("--fusion/--no-fusion", help="Whether to fuse operators.")
     ] = True,
+    planner: PlannerName = "optimal",
+    max_memory: MaxMemory = None,
     patterns: PatternFiles = [],  # noqa: B006
     db: Database = None,
     allow_family: AllowFamily = False,
@@ -48,6 +53,7 @@ def compile_model(
     """Compile a model into a bundle, which 'tvmfuse run' and tvmfuse.load take."""
     from tvmfuse import _pipeline, targets
     from tvmfuse import bundle as bundles
+    from tvmfuse import planner as planners
     from tvmfuse._tvm import cxx
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
@@ -55,6 +61,7 @@ def compile_model(
 
     # What can be known to fail is known before the long work.
     shapes = dict(map(parse_shape, shape))
+    strategy, max_memory_bytes = planners.strategy(planner), parse_size(max_memory)
     bundles.check_destination(output)
     cxx.compiler()
     device = calibrated(targets.resolve(target))
@@ -63,7 +70,13 @@ def compile_model(
         kernel_records(db, device, allow_family=allow_family) as records,
         console.stages() as begin,
     ):
-        options = _pipeline.Options(fuse=fusion, records=records, registry=registry)
+        options = _pipeline.Options(
+            fuse=fusion,
+            records=records,
+            registry=registry,
+            strategy=strategy,
+            max_memory_bytes=max_memory_bytes,
+        )
         begin("import")
         imported = import_model(model, shapes=shapes)
         compiled = _pipeline.build(imported, device, options=options, progress=begin)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tvmfuse.cli import console
-from tvmfuse.cli.options import AsJson, ModelFile, PatternFiles, Shapes, TargetName
+from tvmfuse.cli.options import (
+    AsJson,
+    MaxMemory,
+    ModelFile,
+    PatternFiles,
+    PlannerName,
+    Shapes,
+    TargetName,
+    parse_size,
+)
 from tvmfuse.cli.patterns import registry_with
 
 if TYPE_CHECKING:
@@ -24,18 +33,25 @@ def explain_model(
     why: Annotated[
         str | None, typer.Option(metavar="NODE", help="Only what concerns this node.")
     ] = None,
+    planner: PlannerName = "optimal",
+    max_memory: MaxMemory = None,
     patterns: PatternFiles = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
     """Say what would be fused, what not, why, and what that is predicted to save."""
     from tvmfuse import _pipeline, targets
+    from tvmfuse import planner as planners
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
     from tvmfuse.report import explain
 
     shapes = dict(map(parse_shape, shape))
     device = calibrated(targets.resolve(target))
-    options = _pipeline.Options(registry=registry_with(patterns))
+    options = _pipeline.Options(
+        registry=registry_with(patterns),
+        strategy=planners.strategy(planner),
+        max_memory_bytes=parse_size(max_memory),
+    )
     with console.stages() as begin:
         begin("import")
         imported = import_model(model, shapes=shapes)

@@ -6,11 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tvmfuse.plan import OpGraph, OpKind, OpNode
-
-# A loop nest evaluates these anew wherever their value is read; all other values are
-# kept in a tile.
-_INLINED: frozenset[OpKind] = frozenset({"elementwise", "broadcast", "injective", "view"})
+from tvmfuse.plan import INLINED, OpGraph, OpKind, OpNode
 
 # Families that compute every value once, because they keep it in a tile.
 _KEEPS_TILES = frozenset({"attention"})
@@ -119,7 +115,7 @@ def _repeats(graph: OpGraph) -> tuple[float, ...]:
     uses: defaultdict[int, float] = defaultdict(float)
     repeats = []
     for op in reversed(graph.ops):
-        times = max((uses[i] for i in op.outputs), default=1.0) if op.kind in _INLINED else 1.0
+        times = max((uses[i] for i in op.outputs), default=1.0) if op.kind in INLINED else 1.0
         repeats.append(max(1.0, times))
         for index in op.inputs:
             uses[index] = max(uses[index], repeats[-1] * _reads(graph, op, index))

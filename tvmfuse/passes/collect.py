@@ -14,7 +14,7 @@ from tvmfuse.patterns.dataflow import Dataflow, functions
 from tvmfuse.patterns.opgraph import Describer
 from tvmfuse.patterns.plugins import describe
 from tvmfuse.patterns.registry import Registry
-from tvmfuse.plan import Candidate, FunctionGraph, Rejection
+from tvmfuse.plan import INLINED, Candidate, FunctionGraph, Rejection
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def collect(mod: Any, registry: Registry) -> Collected:
     ]
     for name, function in functions(mod):
         flow = Dataflow.of(name, function)
-        graphs[name] = FunctionGraph(name, flow.deps, flow.labels, flow.operators)
         found = _FunctionCollector(flow)
+        graphs[name] = found.graph
         for pattern in registry.patterns:
             found.run(pattern)
         candidates += found.candidates
@@ -74,19 +74,35 @@ class _FunctionCollector:
         self._flow = flow
         self._describer = Describer(flow)
         self._candidates: dict[tuple[int, ...], Candidate] = {}
+        self._copying: dict[tuple[int, ...], Candidate] = {}
         self._refused: dict[tuple[int, ...], Rejection] = {}
         self._failed: list[Rejection] = []
         self._taken: set[int] = set()
 
     @property
+    def graph(self) -> FunctionGraph:
+        """The function as plain data."""
+        flow = self._flow
+        return FunctionGraph(
+            flow.name,
+            flow.deps,
+            flow.labels,
+            flow.operators,
+            n_bytes=tuple(self._describer.n_bytes(i) for i in range(len(flow.bindings))),
+            results=tuple(sorted(flow.escaping)),
+        )
+
+    @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The legal candidates, one for each set of bindings."""
-        return tuple(self._candidates.values())
+        copying = (c for members, c in self._copying.items() if members not in self._candidates)
+        return (*self._candidates.values(), *copying)
 
     @property
     def rejections(self) -> tuple[Rejection, ...]:
         """What was refused, unless another pattern or variant took just these bindings."""
-        left = (r for bindings, r in self._refused.items() if bindings not in self._candidates)
+        used = {**self._candidates, **self._copying}
+        left = (r for bindings, r in self._refused.items() if bindings not in used)
         return (*self._failed, *left)
 
     def run(self, pattern: Generator) -> None:
@@ -122,15 +138,25 @@ class _FunctionCollector:
         reason = match.refusal or _illegal(
             self._flow, members, is_multi_output=pattern.is_multi_output
         )
-        if reason:
-            self._refused.setdefault(members, self._rejection(pattern, members, reason))
+        if not reason:
+            self._candidates[members] = self._candidate(pattern, match)
             return
-        self._candidates[members] = Candidate(
+        is_leak = not match.refusal and not pattern.is_multi_output
+        copies = _copies(self._flow, members) if is_leak else ()
+        if copies and not _illegal(self._flow, members, copies=copies, is_multi_output=False):
+            self._copying.setdefault(members, self._candidate(pattern, match, copies))
+        self._refused.setdefault(members, self._rejection(pattern, members, reason))
+
+    def _candidate(
+        self, pattern: Generator, match: Match, copies: tuple[int, ...] = ()
+    ) -> Candidate:
+        return Candidate(
             pattern=pattern.name,
             family=match.family,
             function=self._flow.name,
-            bindings=members,
-            graph=self._describer.graph(members),
+            bindings=match.bindings,
+            graph=self._describer.graph(match.bindings, without=copies),
+            recomputes=copies,
         )
 
     def _rejection(self, pattern: Generator, bindings: tuple[int, ...], reason: str) -> Rejection:
@@ -138,7 +164,29 @@ class _FunctionCollector:
         return Rejection(pattern.name, self._flow.name, bindings, "collect", first_line)
 
 
-def _illegal(flow: Dataflow, members: tuple[int, ...], *, is_multi_output: bool) -> str:
+def _copies(flow: Dataflow, members: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the members to compute once more because others read them, too.
+
+    They must be cheap, which is what can be inlined, and so must all that they read inside.
+    Nothing where the group has no single end.
+    """
+    ends = [i for i in members if not any(user in members for user in flow.users[i])]
+    if len(ends) != 1:
+        return ()
+    copies = set(flow.outputs(members)) - set(ends)
+    for member in reversed(members):
+        if copies.intersection(flow.users[member]) or member in copies:
+            copies.add(member)
+    return tuple(sorted(copies)) if all(flow.kinds[i] in INLINED for i in copies) else ()
+
+
+def _illegal(
+    flow: Dataflow,
+    members: tuple[int, ...],
+    *,
+    is_multi_output: bool,
+    copies: tuple[int, ...] = (),
+) -> str:
     """Say why ``members`` cannot be one function; "" where they can."""
     for member in members:
         if not flow.groupable[member] and flow.kinds[member] != "view":
@@ -147,7 +195,7 @@ def _illegal(flow: Dataflow, members: tuple[int, ...], *, is_multi_output: bool)
         return "its operators lie in different blocks"
     if flow.block_of[members[0]] not in flow.pure_blocks:
         return "its operators lie outside a dataflow block"
-    outputs = flow.outputs(members)
+    outputs = [i for i in flow.outputs(members) if i not in copies]
     if not is_multi_output and len(outputs) > 1:
         return f"the intermediate {_leak(flow, members, outputs[0])}"
     if len(outputs) > 1 and any(isinstance(flow.var(i).ty, relax.TupleType) for i in outputs):

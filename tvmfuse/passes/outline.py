@@ -25,12 +25,20 @@ class Unit:
         What the group is; both "" for a binding that stays outside.
     origin : tuple of int
         Positions of the members in the module that was planned.
+    copies : tuple of int
+        The members that it computes for itself only; they are in other units, too.
     """
 
     members: tuple[int, ...]
     pattern: str = ""
     family: str = ""
     origin: tuple[int, ...] = ()
+    copies: tuple[int, ...] = ()
+
+    @property
+    def provides(self) -> tuple[int, ...]:
+        """The members that are in no other unit."""
+        return tuple(i for i in self.members if i not in self.copies)
 
 
 class Outliner:
@@ -49,7 +57,7 @@ class Outliner:
         flow : Dataflow
             The function.
         units : Sequence[Unit]
-            All its bindings, each in one unit, in an order that respects dependencies.
+            All its bindings, each provided by one unit, in an order that respects dependencies.
         """
         var = self._mod.get_global_var(flow.name)
         blocks: list[list[Any]] = [[] for _ in self._functions[var].body.blocks]
@@ -74,7 +82,8 @@ class Outliner:
 
     def _outlined(self, flow: Dataflow, unit: Unit) -> list[Any]:
         """Return the bindings that call the group and take its results apart."""
-        outputs = flow.outputs(unit.members) or unit.members[-1:]
+        left = [i for i in flow.outputs(unit.members) if i not in unit.copies]
+        outputs = left or unit.members[-1:]
         function, args = _group_function(flow, unit, outputs)
         var = tvm.ir.GlobalVar(self._unused_name(_group_name(flow, unit)))
         relax.expr._update_type(var, function.ty)

@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tvmfuse._tvm import relax
 from tvmfuse.errors import PlanMismatchError
 from tvmfuse.passes.inline import inline_calls
 from tvmfuse.passes.outline import Outliner, Unit
@@ -26,7 +27,7 @@ def partition(mod: Any, plan: FusionPlan) -> Any:
     mod : IRModule
         The module that the plan was made for.
     plan : FusionPlan
-        Disjoint groups that are acyclic together.
+        Groups that provide no binding twice and are acyclic together.
 
     Returns
     -------
@@ -46,8 +47,15 @@ def partition(mod: Any, plan: FusionPlan) -> Any:
     for name, function in sources.items():
         flow = Dataflow.of(name, function)
         groups = [_checked(flow, candidate) for candidate in chosen.get(name, ())]
+        if any(group.copies for group in groups):
+            _check_reads(flow, groups)
         outliner.replace(flow, _ordered(flow, _with_singles(flow, groups)))
-    return outliner.module()
+    module = outliner.module()
+    if any(group.candidate.recomputes for group in plan.groups):
+        module = relax.transform.DeadCodeElimination()(
+            module
+        )  # what all readers compute themselves
+    return module
 
 
 def _by_function(plan: FusionPlan, sources: Mapping[str, Any]) -> dict[str, list[Candidate]]:
@@ -73,12 +81,30 @@ def _checked(flow: Dataflow, candidate: Candidate) -> Unit:
                 f"but the module has {found or 'no operator'} there: plan this module again"
             )
     members = candidate.bindings
-    return Unit(members, candidate.pattern, candidate.family, members)
+    return Unit(members, candidate.pattern, candidate.family, members, candidate.recomputes)
+
+
+def _check_reads(flow: Dataflow, groups: Sequence[Unit]) -> None:
+    """Refuse groups that read what another keeps to itself."""
+    kept = {
+        member: group
+        for group in groups
+        for member in set(group.provides) - set(flow.outputs(group.members))
+    }
+    for group in groups:
+        for member in group.copies:
+            for read in flow.deps[member]:
+                if read not in group.members and read in kept:
+                    raise PlanMismatchError(
+                        f"partition: {flow.labels[read]} of {flow.name} is inside the group at "
+                        f"{kept[read].members}, but the group at {group.members} computes "
+                        f"{flow.labels[member]} once more from it: plan this module again"
+                    )
 
 
 def _with_singles(flow: Dataflow, groups: Sequence[Unit]) -> list[Unit]:
     """Add a unit for every binding outside ``groups``: a group of one where it can be."""
-    covered = {member for group in groups for member in group.members}
+    covered = {member for group in groups for member in group.provides}
     units = list(groups)
     for position in range(len(flow.bindings)):
         if position not in covered:
@@ -101,8 +127,13 @@ def _ordered(flow: Dataflow, units: Sequence[Unit]) -> list[Unit]:
     """
     unit_of = _unit_of_member(flow, units)
     reads = [
-        {unit_of[read] for member in unit.members for read in flow.deps[member]} - {index}
-        for index, unit in enumerate(units)
+        {
+            unit_of[read]
+            for member in unit.members
+            for read in flow.deps[member]
+            if read not in unit.members
+        }
+        for unit in units
     ]
     readers: list[list[int]] = [[] for _ in units]
     for index, read in enumerate(reads):
@@ -131,7 +162,7 @@ def _ordered(flow: Dataflow, units: Sequence[Unit]) -> list[Unit]:
 def _unit_of_member(flow: Dataflow, units: Sequence[Unit]) -> dict[int, int]:
     unit_of: dict[int, int] = {}
     for index, unit in enumerate(units):
-        for member in unit.members:
+        for member in unit.provides:
             if member in unit_of:
                 raise PlanMismatchError(
                     f"partition: groups must be disjoint, but two of them hold binding {member} "

@@ -34,8 +34,21 @@ class Describer:
         # Candidates overlap, so each binding is described once.
         self._described = cache(self._describe)
 
-    def graph(self, members: Iterable[int]) -> OpGraph:
-        """Return the operators of ``members`` and the tensors between them."""
+    def n_bytes(self, position: int) -> int:
+        """Return the size of what a binding makes; 0 for a view of another's memory."""
+        made = self._described(position)
+        return 0 if made.kind == "view" else sum(info.n_bytes for _, info in made.outputs)
+
+    def graph(self, members: Iterable[int], *, without: Iterable[int] = ()) -> OpGraph:
+        """Return the operators of ``members`` and the tensors between them.
+
+        Parameters
+        ----------
+        members : Iterable of int
+            Positions in the function.
+        without : Iterable of int
+            Those whose values do not leave, though others read them.
+        """
         positions = sorted(members)
         index: dict[Hashable, int] = {}
         tensors: list[TensorInfo] = []
@@ -62,7 +75,8 @@ class Describer:
             )
         made = {tensor for op in ops for tensor in op.outputs}
         read = {tensor for op in ops for tensor in op.inputs}
-        leaving = {t for i in self._flow.outputs(positions) for t in number(self._made(i))}
+        outputs = set(self._flow.outputs(positions)) - set(without)
+        leaving = {t for i in sorted(outputs) for t in number(self._made(i))}
         return OpGraph(
             tensors=tuple(tensors),
             ops=tuple(ops),
