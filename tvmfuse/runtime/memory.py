@@ -1,4 +1,4 @@
-"""Memory for the weights of a model, in pages as large as the system gives.
+"""Memory on the host: aligned, and for weights in pages as large as the system gives.
 
 A product with one row reads each weight once, and with pages of 4 KiB the
 processor waits for their addresses as much as for their values. Pages of 2 MiB
@@ -16,7 +16,7 @@ import numpy as np
 
 _PAGE = 2 << 20  # of the large pages of x86-64, and of Arm with pages of 4 KiB
 _CHUNK = 16 * _PAGE
-ALIGNMENT = 64  # what TVM's kernels take for granted
+ALIGNMENT = 64  # bytes; what TVM's kernels take for granted
 
 
 class LargePages:
@@ -38,6 +38,15 @@ class LargePages:
             self.mappings.append(self._free)
         found, self._free = self._free[:n_bytes], self._free[room:]
         return found.view(dtype).reshape(shape)
+
+
+def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy of an array that begins where TVM's kernels can read it."""
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    found = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
 
 
 def _mapped(n_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
