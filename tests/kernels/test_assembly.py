@@ -7,7 +7,7 @@ reached a register; either costs more than half of the speed.
 import pytest
 
 from tests.kernels.assembly import AARCH64, X86, fma_loops
-from tvmfuse._tvm import te, tirx, tvm
+from tvmfuse._tvm import registers, te, tirx, tvm
 from tvmfuse.kernels import conv, families, gemm
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.tiling import gemm_tile
@@ -23,7 +23,9 @@ def hot_loop(emit, cpu):
     scheduled = families.schedule(function, machine_of(target))
     assert not scheduled.note
     module = tvm.IRModule({"main": scheduled.function.with_attr("global_symbol", "main")})
-    assembly = tvm.compile(module, target.tvm()).mod.inspect_source("asm")
+    assembly = tvm.compile(
+        module, target.tvm(), tir_pipeline=registers.PIPELINE
+    ).mod.inspect_source("asm")
     return fma_loops(assembly, AARCH64 if cpu == "neoverse-n1" else X86)[0]
 
 
