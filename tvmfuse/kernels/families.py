@@ -8,9 +8,22 @@ from typing import Any
 
 from tvmfuse._tvm import s_tir, tirx, tvm
 from tvmfuse.errors import LoweringError
-from tvmfuse.kernels import attention, blocks, conv, elementwise, gemm, generic, reduction, window
+from tvmfuse.kernels import (
+    attention,
+    blocks,
+    conv,
+    elementwise,
+    gemm,
+    generic,
+    joined,
+    reduction,
+    window,
+)
 from tvmfuse.kernels.blocks import FAMILY, Choose, Schedule, default_choice
 from tvmfuse.kernels.tiling import Machine
+
+JOINED = "joined"
+"""Kernels of several parts; what the parts are is seen by their blocks."""
 
 Apply = Callable[[Schedule, Machine, Choose], None]
 
@@ -64,6 +77,8 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     if not blocks.is_made_of_blocks(function):
         return Scheduled(finished(function, function), "", "a call of the runtime")
     family = family_of(function)
+    if family == JOINED:
+        return _joined(function, machine, choose)
     note = ""
     for name in dict.fromkeys((family, "generic")):
         # Held while it is scheduled: TVM changes a function that only the schedule refers to
@@ -79,8 +94,29 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     return Scheduled(finished(function, function), "", note)
 
 
+def _joined(function: Any, machine: Machine, choose: Choose) -> Scheduled:
+    """Schedule a kernel of several parts, each by its family."""
+    notes: list[str] = []
+
+    def schedule_part(part: Any, choose_of_part: Choose) -> Any:
+        scheduled = schedule(part, machine, choose_of_part)
+        notes.append(scheduled.note)
+        return scheduled.function
+
+    parts = joined.split(function)
+    try:
+        result, family = joined.join(function, parts, schedule_part, choose), JOINED
+    except LoweringError as error:
+        notes.insert(0, f"{JOINED}: {error}")
+        result, family = joined.in_sequence(function, parts, schedule_part, choose), "generic"
+    note = "; ".join(dict.fromkeys(filter(None, notes)))
+    return Scheduled(finished(function, result), family, note)
+
+
 def family_of(function: Any) -> str:
     """Return the family that a kernel belongs to, by the blocks in it."""
+    if len(joined.split(function)) > 1:
+        return JOINED
     sch = s_tir.Schedule(as_module(function))
     found = blocks.children(sch)
     named = {str(sch.get(block).annotations.get(FAMILY, "")) for block in found} - {""}
