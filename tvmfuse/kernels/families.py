@@ -16,6 +16,7 @@ from tvmfuse.kernels import (
     gemm,
     generic,
     joined,
+    nest,
     reduction,
     window,
 )
@@ -34,6 +35,7 @@ FAMILIES: Mapping[str, Apply] = {
     "gemm": gemm.schedule,
     "reduction": reduction.schedule,
     "elementwise": elementwise.schedule,
+    "nest": nest.schedule,
     "generic": generic.schedule,
 }
 
@@ -80,7 +82,7 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     if family == JOINED:
         return _joined(function, machine, choose)
     note = ""
-    for name in dict.fromkeys((family, "generic")):
+    for name in dict.fromkeys((family, "nest", "generic")):
         # Held while it is scheduled: TVM changes a function that only the schedule refers to
         # in place, and with it the body that it shares with the original.
         module = as_module(function)
@@ -115,17 +117,26 @@ def _joined(function: Any, machine: Machine, choose: Choose) -> Scheduled:
 
 def family_of(function: Any) -> str:
     """Return the family that a kernel belongs to, by the blocks in it."""
-    if len(joined.split(function)) > 1:
-        return JOINED
     sch = s_tir.Schedule(as_module(function))
     found = blocks.children(sch)
     named = {str(sch.get(block).annotations.get(FAMILY, "")) for block in found} - {""}
+    is_plain = not named and not any(blocks.is_reduction(sch, block) for block in found)
+    if is_plain and len({_shape(sch, block) for block in blocks.outputs(sch)}) == 1:
+        return "elementwise"
+    if len(joined.split(function)) > 1:
+        return JOINED
     anchored = sorted(named - {"reduction"})
     if anchored:
         return anchored[0]
     if named:
         return "reduction"
-    return "generic" if any(blocks.is_reduction(sch, block) for block in found) else "elementwise"
+    if is_plain:
+        return "elementwise"
+    return "generic" if len(found) == 1 else "nest"
+
+
+def _shape(sch: Schedule, block: Any) -> tuple[str, ...]:
+    return tuple(str(d) for d in sch.get(block).writes[0].source.ty.shape)
 
 
 def as_module(function: Any) -> Any:

@@ -74,10 +74,8 @@ def join(
     """
     roots = _scheduled(parts, schedule_part, choose)
     loops = [_parallel_loop(root.body) for root in roots]
-    steps = sum(map(_steps, parts))
-    is_large = any(loop is not None for loop in loops) or steps >= _MIN_PARALLEL_STEPS
-    bodies = [root.body for root in roots]
-    body = _dealt_out(bodies, loops) if is_large else tirx.SeqStmt(bodies)
+    is_large = sum(map(_steps, parts)) >= _MIN_PARALLEL_STEPS or any(loops)
+    body = _dealt_out([root.body for root in roots], loops, is_parallel=is_large)
     return _function(function, function.params, body, _buffers(roots))
 
 
@@ -96,8 +94,8 @@ def _scheduled(parts: Sequence[Function], schedule_part: SchedulePart, choose: C
     return [part.body.block for part in functions]
 
 
-def _dealt_out(bodies: Sequence[Stmt], loops: Sequence[Any]) -> Stmt:
-    """Return one parallel loop whose steps each hold their share of every part.
+def _dealt_out(bodies: Sequence[Stmt], loops: Sequence[Any], *, is_parallel: bool) -> Stmt:
+    """Return one loop whose steps each hold their share of every part.
 
     A part of ``n`` tasks gives step ``p`` of ``steps`` the tasks from ``p * n / steps`` to
     ``(p + 1) * n / steps``, rounded down. Parts of a single task are shifted, so that
@@ -105,13 +103,14 @@ def _dealt_out(bodies: Sequence[Stmt], loops: Sequence[Any]) -> Stmt:
     """
     tasks = [1 if loop is None else int(loop.extent) for loop in loops]
     singles = [i for i, n in enumerate(tasks) if n == 1]
-    steps = max(*tasks, len(singles))
+    steps = max(*tasks, len(singles) if is_parallel else 1)
     step = tirx.Var("step", "int64")
     shares = []
     for i, (body, loop) in enumerate(zip(bodies, loops, strict=True)):
         shift = singles.index(i) * steps // len(singles) if i in singles else 0
         shares.append(_share(body, loop, step, steps, shift))
-    return tirx.For(step, _int64(0), _int64(steps), tirx.ForKind.PARALLEL, tirx.SeqStmt(shares))
+    kind = tirx.ForKind.PARALLEL if is_parallel else tirx.ForKind.SERIAL
+    return tirx.For(step, _int64(0), _int64(steps), kind, tirx.SeqStmt(shares))
 
 
 def _share(body: Stmt, loop: Any, step: Any, steps: int, shift: int) -> Stmt:
@@ -119,6 +118,8 @@ def _share(body: Stmt, loop: Any, step: Any, steps: int, shift: int) -> Stmt:
     n = _int64(1 if loop is None else int(loop.extent))
     first = tirx.floordiv(step * n + _int64(shift), _int64(steps))
     last = tirx.floordiv((step + _int64(1)) * n + _int64(shift), _int64(steps))
+    if loop is None and steps == 1:
+        return body
     if loop is None:
         return tirx.IfThenElse(first < last, body, None)
     begin, count = (step, _int64(1)) if int(n) == steps else (first, last - first)

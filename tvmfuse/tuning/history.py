@@ -18,7 +18,7 @@ from tvmfuse.tuning.ranker import Sample
 from tvmfuse.tuning.space import TRACE, Point
 from tvmfuse.tuning.task import Task
 
-VERSIONS: Mapping[str, int] = dict.fromkeys(families.FAMILIES, 1)
+VERSIONS: Mapping[str, int] = dict.fromkeys((*families.FAMILIES, families.JOINED), 1)
 """Version of each family's decisions: raised when a record of the old ones no longer fits."""
 
 _MOST_SIMILAR = 2000  # records of other kernels that a search starts from
