@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,11 +64,27 @@ class Options:
 
 @dataclass(frozen=True)
 class Planned:
-    """A canonical module, the plan for it, and the dependencies that the plan speaks of."""
+    """A canonical module, the plan for it, and what it was planned by.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        The module.
+    plan : FusionPlan
+        What to fuse.
+    graphs : Mapping of str to FunctionGraph
+        The dependencies that the plan speaks of.
+    model : CostModel
+        What predicted its times.
+    registry : Registry
+        The patterns that were looked for.
+    """
 
     module: Any
     plan: FusionPlan
     graphs: Mapping[str, FunctionGraph]
+    model: CostModel
+    registry: Registry
 
 
 @dataclass(frozen=True)
@@ -133,7 +149,7 @@ def plan(
         )
         rejected = (*found.rejections, *chosen.rejections)
         chosen = replace(chosen, rejections=rejected if options.fuse else ())
-    return Planned(mod, chosen, found.graphs)
+    return Planned(mod, chosen, found.graphs, model, options.registry)
 
 
 def prepare(
@@ -209,7 +225,7 @@ def build(
         signature=model.signature,
         target=target,
         plan=prepared.plan,
-        kernels=_kernel_infos(prepared),
+        kernels=_kernel_infos(prepared, planned.graphs["main"].labels),
         seconds=stages.seconds,
     )
 
@@ -300,16 +316,17 @@ def _current_target() -> Target:
     return calibrated(from_tvm(current))
 
 
-def _kernel_infos(prepared: Prepared) -> tuple[KernelInfo, ...]:
+def _kernel_infos(prepared: Prepared, labels: Sequence[str]) -> tuple[KernelInfo, ...]:
     origins = prepared.lowered.origins
     fallen = {i for r in prepared.plan.rejections if r.stage == "lower" for i in r.bindings}
     tuned = prepared.schedules.tuned
-    return tuple(
-        _kernel_info(
-            name, kernel, origins.get(name, Origin("", (), ())), fallen, is_tuned=name in tuned
-        )
-        for name, kernel in prepared.schedules.kernels.items()
-    )
+    infos = []
+    for name, kernel in prepared.schedules.kernels.items():
+        origin = origins.get(name, Origin("", (), ()))
+        info = _kernel_info(name, kernel, origin, fallen, is_tuned=name in tuned)
+        nodes = dict.fromkeys(labels[i] for place in origin.places for i in place)
+        infos.append(replace(info, nodes=tuple(nodes)))
+    return tuple(infos)
 
 
 def _kernel_info(

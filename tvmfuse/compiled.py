@@ -40,6 +40,8 @@ class KernelInfo:
         Where its schedule came from, see :data:`Schedule`.
     note : str
         What else there is to say: why it fell back, which record it uses.
+    nodes : tuple of str
+        The nodes of the model that it computes, at every place that it is called from.
     """
 
     name: str
@@ -47,6 +49,7 @@ class KernelInfo:
     pattern: str
     schedule: Schedule
     note: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
