@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from tvmfuse.targets import Target
 from tvmfuse.targets.export import compile_context
 
 Progress = Callable[[str], None]
+RecordsOf = Callable[[Target], AbstractContextManager[Records | None]]
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,12 @@ def _without_broken(prepared: Prepared, target: Target, error: Exception) -> Fus
     return replace(prepared.plan, groups=kept, rejections=(*prepared.plan.rejections, *rejected))
 
 
-def pipeline(target: Target | None = None, *, options: Options | None = None) -> Any:
+def pipeline(
+    target: Target | None = None,
+    *,
+    options: Options | None = None,
+    records: RecordsOf | None = None,
+) -> Any:
     """Return the stages as one TVM pass, for ``tvm.compile(mod, relax_pipeline=...)``.
 
     Parameters
@@ -293,6 +299,8 @@ def pipeline(target: Target | None = None, *, options: Options | None = None) ->
         The device; where not given, TVM's current target tells.
     options : Options, optional
         What to fuse.
+    records : callable, optional
+        Opens the tuning records of a device, in place of those of the options.
 
     Returns
     -------
@@ -303,7 +311,9 @@ def pipeline(target: Target | None = None, *, options: Options | None = None) ->
     @tvm.transform.module_pass(opt_level=0, name="tvmfuse")
     def run(mod: Any, _context: Any) -> Any:
         device = target or _current_target()
-        prepared = prepare(mod, device, options=options)
+        with records(device) if records is not None else nullcontext() as found:
+            given = options or Options()
+            prepared = prepare(mod, device, options=replace(given, records=found or given.records))
         return codegen.finish(prepared.module, device.tvm())
 
     return run

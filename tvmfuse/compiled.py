@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tvmfuse.errors import TuningError
 from tvmfuse.plan import FusionPlan
 from tvmfuse.targets import Target
 
@@ -85,3 +86,22 @@ class Compiled:
     plan: FusionPlan
     kernels: tuple[KernelInfo, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def untuned(self) -> tuple[str, ...]:
+        """Names of the kernels that could have a tuning record and have none for this device."""
+        return tuple(kernel.name for kernel in self.kernels if kernel.schedule == "family")
+
+    def require_tuned(self) -> None:
+        """Raise where a kernel that could be tuned is not.
+
+        Raises
+        ------
+        TuningError
+            It names them.
+        """
+        if self.untuned:
+            raise TuningError(
+                f"compile: a record of every kernel is required, but {len(self.untuned)} have "
+                f"none for this device: {', '.join(self.untuned)}; run tvmfuse tune first"
+            )

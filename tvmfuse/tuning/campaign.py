@@ -15,11 +15,12 @@ from tvmfuse.errors import TuningError
 from tvmfuse.frontend import Model
 from tvmfuse.passes.schedule import machine_of
 from tvmfuse.targets import Target
+from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.confirm import WholeModel, confirm
 from tvmfuse.tuning.history import History
 from tvmfuse.tuning.measure import Limits, Measurer, WorkerMeasurer
 from tvmfuse.tuning.task import Task, tasks_of
-from tvmfuse.tuning.tuner import Budget, Progress, Status, Tuner
+from tvmfuse.tuning.tuner import Progress, Status, Tuner
 
 _CONFIRMING = 0.3  # share of the time that is kept for timing the whole model, at most
 _DUELS = 2

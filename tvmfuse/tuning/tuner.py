@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.history import History
 from tvmfuse.tuning.measure import Measurer, Trial
 from tvmfuse.tuning.space import key
@@ -17,25 +18,6 @@ from tvmfuse.tuning.task import Task
 _BATCH = 6
 _FIRST_HOPE = 0.3  # share of its time that an unexplored kernel is thought to save
 _NOISE = 0.02  # a smaller gain than this is none
-
-
-@dataclass(frozen=True)
-class Budget:
-    """When to stop; whichever is reached first.
-
-    Parameters
-    ----------
-    trials : int, optional
-        Candidates to measure.
-    seconds : float, optional
-        Time to search.
-    within : float, optional
-        Stop when the model expects less than this share of the time to be saved still.
-    """
-
-    trials: int | None = None
-    seconds: float | None = None
-    within: float | None = None
 
 
 @dataclass(frozen=True)
