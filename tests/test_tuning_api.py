@@ -40,7 +40,7 @@ def test_a_missing_record_is_an_error_where_all_are_required(
 ) -> None:
     with open_store(tmp_path / "empty.db"):
         pass
-    with pytest.raises(errors.TuningError, match="1 have none for this device: .*matmul"):
+    with pytest.raises(errors.TuningError, match=r"1 have none for this device: .*matmul"):
         tvmfuse.compile(model, db=tmp_path / "empty.db", require_tuned=True)
 
 
