@@ -19,6 +19,7 @@ from tvmfuse.kernels import (
     nest,
     reduction,
     window,
+    winograd,
 )
 from tvmfuse.kernels.blocks import FAMILY, Choose, Schedule, default_choice
 from tvmfuse.kernels.tiling import Machine
@@ -31,6 +32,7 @@ Apply = Callable[[Schedule, Machine, Choose], None]
 FAMILIES: Mapping[str, Apply] = {
     "attention": attention.schedule,
     "conv": conv.schedule,
+    "winograd": winograd.schedule,
     "window": window.schedule,
     "gemm": gemm.schedule,
     "reduction": reduction.schedule,
