@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.contract import MACHINES, Case, check, scaled_residual_relu
+from tests.kernels.contract import MACHINES, Case, check, run, scaled_residual_relu
+from tvmfuse import testing
+from tvmfuse._tvm import te
 from tvmfuse.kernels import winograd
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.tiling import Machine
@@ -53,6 +55,23 @@ def test_it_equals_numpy_with_an_epilogue(case: Case, machine: Machine) -> None:
 
 def test_it_equals_numpy_alone() -> None:
     check(CASES[1], MACHINE, "winograd")
+
+
+def test_a_nan_reaches_no_more_than_the_tiles_that_read_it() -> None:
+    x = testing.random_array((1, 16, 12, 12), "float32")
+    weight = testing.random_array((16, 16, 3, 3), "float32", seed=1)
+    x[0, 5, 4, 1] = np.nan
+    x[0, 7, 11, 11] = -np.inf
+    arrays = [Blocked(16).arrange(x), WinogradWeight(16).arrange(weight)]
+    tensors = [te.placeholder(a.shape, name=f"x{i}") for i, a in enumerate(arrays)]
+    result = winograd.emit(*tensors, SAME, MACHINE)
+    found = run([*tensors, result], arrays, MACHINE, family="winograd")[0, 0].transpose(2, 0, 1)
+    expected = conv2d(x.astype(np.float64), weight.astype(np.float64), padding=SAME.padding)[0]
+    spread = np.zeros((12, 12), bool)
+    spread[0:8, 0:4] = True  # tiles of rows 0 to 3 read up to row 4
+    spread[8:, 8:] = True
+    assert not np.isfinite(found[~np.isfinite(expected)]).any()
+    testing.assert_close(found[:, ~spread], expected[:, ~spread])
 
 
 def test_the_matrices_filter_exactly() -> None:

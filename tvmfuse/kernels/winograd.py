@@ -13,7 +13,8 @@ transforms back within the epilogue.
 
 Sums and differences of neighbours make the result less exact than the direct sum:
 its error was measured as 5 to 10 times as large, 1e-5 against values of about 1
-for 64 to 512 channels. An infinity or NaN in the image makes the whole tiles that read it NaN.
+for 64 to 512 channels. An infinity or NaN in the image can reach all
+of the tiles that read it.
 """
 
 from __future__ import annotations
