@@ -19,6 +19,7 @@ from tvmfuse.tuning.budget import budget
 from tvmfuse.tuning.campaign import Report, Settings, tune_model
 from tvmfuse.tuning.records import kernel_records
 from tvmfuse.tuning.sessions import open_history
+from tvmfuse.tuning.task import Strategy
 from tvmfuse.tuning.tuner import Status
 
 
@@ -95,6 +96,7 @@ def tune(
     shapes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
     resume: bool = False,
+    strategy: Strategy = "auto",
     progress: Callable[[Status], None] = lambda _: None,
 ) -> Report:
     """Search faster kernels for a model on this machine; :func:`compile` uses what was found.
@@ -119,6 +121,9 @@ def tune(
         Chooses the candidates that are tried.
     resume : bool
         Whether what the store holds is not measured again.
+    strategy : str
+        Which spaces are searched: "auto" takes ours, and TVM's for kernels that no family covers;
+        "families" ours alone; "metaschedule" TVM's alone.
     progress : callable, optional
         Is told after each trial where the search stands.
 
@@ -135,7 +140,7 @@ def tune(
         The store cannot be opened or written to.
     """
     device = calibrated(targets.resolve(target)) if isinstance(target, str) else target
-    settings = Settings(budget(trials, time, within), seed=seed, resume=resume)
+    settings = Settings(budget(trials, time, within), seed=seed, resume=resume, strategy=strategy)
     model = import_model(source, shapes=shapes)
     with open_history(_database(db), device, settings, command="tvmfuse.tune") as history:
         return tune_model(model, device, history, settings=settings, progress=progress)

@@ -7,17 +7,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from tvmfuse.cli import console
 from tvmfuse.cli.options import AsJson, Database, ModelFile, Shapes, TargetName
+from tvmfuse.errors import InputError
 
 if TYPE_CHECKING:
     from tvmfuse.targets import Target
     from tvmfuse.tuning.campaign import KernelReport, Report
+    from tvmfuse.tuning.task import Strategy
     from tvmfuse.tuning.tuner import Status
+
+_STRATEGIES = ("auto", "families", "metaschedule")
 
 Seed = Annotated[int, typer.Option("--seed", help="Chooses the candidates that are tried.")]
 
@@ -47,6 +51,13 @@ def tune_model_file(
     warm: Annotated[
         bool, typer.Option("--warm", help="Time with weights in cache, as in a small model.")
     ] = False,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(_STRATEGIES),
+            help="Search our spaces, and TVM's for kernels without one; ours alone; TVM's alone.",
+        ),
+    ] = "auto",
     seed: Seed = 0,
     db: Database = None,
     as_json: AsJson = False,
@@ -66,8 +77,16 @@ def tune_model_file(
 
     # What can be known to fail is known before the long work.
     shapes = dict(map(parse_shape, shape))
+    if strategy not in _STRATEGIES:
+        raise InputError(
+            f"tune: --strategy is one of {', '.join(_STRATEGIES)}, but got {strategy!r}"
+        )
     settings = Settings(
-        budget(trials, time, until_within), seed=seed, resume=resume, limits=Limits(cold=not warm)
+        budget(trials, time, until_within),
+        seed=seed,
+        resume=resume,
+        limits=Limits(cold=not warm),
+        strategy=cast("Strategy", strategy),
     )
     device = calibrated(targets.resolve(target))
     command = shlex.join(["tvmfuse", *sys.argv[1:]])

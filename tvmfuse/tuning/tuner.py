@@ -7,10 +7,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.history import History
 from tvmfuse.tuning.measure import Measurer, Trial
+from tvmfuse.tuning.metaschedule import TraceSearch
 from tvmfuse.tuning.space import key
 from tvmfuse.tuning.strategy import Search
 from tvmfuse.tuning.task import Task
@@ -66,7 +68,7 @@ class Progress:
     """
 
     task: Task
-    search: Search
+    search: Search | TraceSearch
     trials: list[Trial] = field(default_factory=list)
     default: Trial | None = None
     best: Trial | None = None
@@ -116,6 +118,8 @@ class Tuner:
         Chooses what is drawn. The same seed and times give the same trials.
     resume : bool
         Whether what was measured before is not measured again.
+    target : tvm.target.Target, optional
+        What kernels are compiled for; needed to search TVM's own spaces.
     """
 
     def __init__(
@@ -126,8 +130,10 @@ class Tuner:
         *,
         seed: int = 0,
         resume: bool = False,
+        target: Any = None,
     ) -> None:
         self._measure, self._history, self._resume = measure, history, resume
+        self._target = target
         self.kernels = [self._begin(task, seed) for task in tasks]
         self._trials = self._failures = 0
         self._first_s = 0.0
@@ -176,7 +182,12 @@ class Tuner:
     def _begin(self, task: Task, seed: int) -> Progress:
         # By the kernel's key, so that a search does not depend on the rest of the model.
         own_seed = zlib.crc32(f"{seed} {task.workload.key}".encode())
-        search = Search(task.space, seed=own_seed, prior=self._history.similar(task))
+        search: Search | TraceSearch
+        if task.by_trace:
+            module, target = task.workload.module, self._target
+            search = TraceSearch(module, target, task.space.default, seed=own_seed)
+        else:
+            search = Search(task.space, seed=own_seed, prior=self._history.similar(task))
         kernel = Progress(task, search)
         if self._resume:
             for trial in self._history.past(task):
