@@ -41,7 +41,6 @@ class Entry:
     name: str
     path: Path
     inputs: Mapping[str, Mapping[str, Any]]
-    tiers: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def read_entries(models: Path, exported: Path | None) -> tuple[Entry, ...]:
     listed = tomllib.loads(MODELS_TOML.read_text(encoding="utf-8"))
     folders = {"models": models, "exported": exported}
     return tuple(
-        Entry(name, folder / f"{name}.onnx", given["inputs"], given["tiers"])
+        Entry(name, folder / f"{name}.onnx", given["inputs"])
         for kind, folder in folders.items()
         if folder is not None
         for name, given in listed[kind].items()

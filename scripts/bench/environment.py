@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-
-Say = Callable[[str], None]
 
 
 class PipError(Exception):
     """An environment could not be made; says why in one line."""
 
 
-def make(name: str, requirements: Path, *, into: Path, say: Say = lambda _: None) -> Path:
+def make(name: str, requirements: Path, *, into: Path) -> Path:
     """Return the interpreter of an environment that holds ``requirements``.
 
     It is made anew when the requirements changed, or when making it was interrupted.
@@ -27,8 +24,6 @@ def make(name: str, requirements: Path, *, into: Path, say: Say = lambda _: None
         What pip shall install.
     into : Path
         The folder of all environments.
-    say : callable
-        Is told where it has to be made.
 
     Raises
     ------
@@ -39,7 +34,6 @@ def make(name: str, requirements: Path, *, into: Path, say: Say = lambda _: None
     python, stamp = folder / "bin" / "python", folder / ".installed"
     wanted = text(requirements)
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
-        say(f"environment of {name}")
         run(sys.executable, "-m", "venv", "--clear", folder)
         pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         run(*pip, "--requirement", requirements)

@@ -5,7 +5,7 @@ accesses of the stack a loop holds, on x86-64 and aarch64 (ELF).
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _BRANCH = re.compile(r"^(?:j[a-z]+|b(?:\.[a-z]+)?|cbn?z|tbn?z)\s+(?:.*,\s*)?([.\w$]+)$")
 _DEBUG_LABEL = re.compile(r"^\.?L(tmp|func_(begin|end)|cfi|debug|info|str|line|JTI|CPI)")
@@ -36,6 +36,10 @@ AARCH64 = Dialect(
     store=re.compile(r"^(st[rpu]\w*|st1\w*) (?=\{?[qvd]\d)"),
     stack=re.compile(r"\[sp\b"),
 )
+
+# Products of integers instead, as the dots of gemm.dots do them.
+X86_INTEGERS = replace(X86, fma=re.compile(r"^v(pdpbusd|pdpwssd|pmaddwd) "))
+AARCH64_INTEGERS = replace(AARCH64, fma=re.compile(r"^sdot "))
 
 
 @dataclass(frozen=True)

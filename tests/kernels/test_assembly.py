@@ -6,10 +6,11 @@ reached a register; either costs more than half of the speed.
 
 import pytest
 
-from tests.kernels.assembly import AARCH64, X86, fma_loops
-from tvmfuse._tvm import registers, te, tirx, tvm
+from tests.kernels.assembly import AARCH64, AARCH64_INTEGERS, X86, X86_INTEGERS, fma_loops
+from tvmfuse._tvm import te, tirx, tvm
 from tvmfuse.kernels import conv, families, gemm
 from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.gemm import integer
 from tvmfuse.kernels.tiling import gemm_tile
 from tvmfuse.passes.schedule import machine_of
 from tvmfuse.targets import resolve
@@ -17,16 +18,14 @@ from tvmfuse.targets import resolve
 CPUS = ("x86-64-v3", "x86-64-v4", "neoverse-n1")
 
 
-def hot_loop(emit, cpu):
+def hot_loop(emit, cpu, dialects=(X86, AARCH64)):
     target = resolve(f"cpu:{cpu}")
     function = te.create_prim_func(emit(machine_of(target)))
     scheduled = families.schedule(function, machine_of(target))
     assert not scheduled.note
     module = tvm.IRModule({"main": scheduled.function.with_attr("global_symbol", "main")})
-    assembly = tvm.compile(
-        module, target.tvm(), tir_pipeline=registers.PIPELINE
-    ).mod.inspect_source("asm")
-    return fma_loops(assembly, AARCH64 if cpu == "neoverse-n1" else X86)[0]
+    assembly = tvm.compile(module, target.tvm()).mod.inspect_source("asm")
+    return fma_loops(assembly, dialects[cpu == "neoverse-n1"])[0]
 
 
 def with_epilogue(inputs, result):
@@ -88,5 +87,31 @@ def test_a_step_of_the_product_is_one_multiply_add_for_each_accumulator(cpu):
     rows = gemm.rows_for(128, tile.columns, machine)
     accumulators = rows * tile.columns // machine.lanes
     steps, rest = divmod(hot_loop(WORK["matmul of 128 rows"], cpu).fma, accumulators)
+    assert rest == 0
+    assert steps in (1, 2, 4, 8)
+
+
+def integer_matmul(rows, columns):
+    def emit(machine):
+        x = te.placeholder((rows, 256), "uint8", name="x")
+        chosen = integer.plan("uint8", "int8", machine)
+        tile = integer.tile(rows, columns, chosen, machine)
+        shape = (columns // tile.columns, 256 // chosen.group, tile.columns, chosen.group)
+        panels = te.placeholder(shape, chosen.column_dtype, name="panels")
+        sums = te.placeholder((columns,), "int32", name="sums")
+        arguments = [x, panels, sums] if chosen.shift else [x, panels]
+        product = integer.emit_integers(x, panels, sums, columns, chosen, machine)
+        return [*arguments, product]
+
+    return emit
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "cascadelake", "neoverse-n1"])
+def test_an_integer_product_is_one_instruction_for_each_accumulator(cpu):
+    machine = machine_of(resolve(f"cpu:{cpu}"))
+    tile = integer.tile(128, 768, integer.plan("uint8", "int8", machine), machine)
+    loop = hot_loop(integer_matmul(128, 768), cpu, (X86_INTEGERS, AARCH64_INTEGERS))
+    assert (loop.vector_stores, loop.stack_accesses) == (0, 0)
+    steps, rest = divmod(loop.fma, tile.rows * tile.columns // machine.lanes)
     assert rest == 0
     assert steps in (1, 2, 4, 8)

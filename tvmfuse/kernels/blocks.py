@@ -78,6 +78,15 @@ def iter_vars(sch: Schedule, block: Block) -> list[Any]:
     return list(sch.get(block).iter_vars)
 
 
+def axis_extents(sch: Schedule, block: Block, *, reduced: bool) -> list[int]:
+    """Return the extents of the axes of ``block``: the reduced ones or the others."""
+    return [
+        int(axis.dom.extent)
+        for axis in iter_vars(sch, block)
+        if (int(axis.iter_type) == int(tirx.IterVar.CommReduce)) == reduced
+    ]
+
+
 def outputs(sch: Schedule) -> list[Block]:
     """Return the blocks that write a parameter of the function."""
     params = list(sch.mod["main"].params)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
-from tvmfuse.kernels import approx, gemm, half, reduction, window
+from tvmfuse.kernels import approx, gemm, half, quantise, reduction, window
 from tvmfuse.kernels.rows import Combine, Rows, maximum, minimum, reduce
 from tvmfuse.kernels.tiling import Machine
 
@@ -46,7 +46,7 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         "relax.min": _reduce(machine, minimum),
     }
     guarded = {name: _guarded(rule) for name, rule in makers.items()}
-    return {**guarded, "relax.astype": half.astype}
+    return {**guarded, "relax.astype": half.astype, "relax.quantize": quantise.legalize}
 
 
 def _guarded(rule: Rule) -> Rule:

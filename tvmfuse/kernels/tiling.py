@@ -42,6 +42,10 @@ class Machine:
     holds_rows : bool
         Whether every row of a tile needs a register for its operand, as on Arm, which
         multiplies by a lane of a register; x86 broadcasts from memory.
+    dot : str
+        Instruction that sums products of 8-bit integers (``gemm.dots``), or "".
+    reserved : int
+        Vector registers that a tile leaves to intermediate values.
     """
 
     lanes: int
@@ -49,11 +53,13 @@ class Machine:
     cores: int
     l2_bytes: int
     holds_rows: bool = False
+    dot: str = ""
+    reserved: int = 0
 
     @property
     def accumulators(self) -> int:
         """Vector registers that may hold accumulators, beside one column operand."""
-        return self.registers - self._spare - 1
+        return self.registers - self.reserved - self._spare - 1
 
     def max_rows(self, columns: int) -> int:
         """Return the rows of the largest tile that fits the registers.
@@ -66,7 +72,7 @@ class Machine:
         columns : int
             Vectors beside each other; each is also an operand.
         """
-        free = self.registers - columns
+        free = self.registers - self.reserved - columns
         if self.holds_rows:
             return max(1, free // (columns + 1))
         return max(1, (free - self._spare) // columns)
@@ -135,9 +141,7 @@ def gemm_tile(m: int, n: int, machine: Machine) -> GemmTile:
     return min(tiles, key=lambda tile: (cost(tile), -tile.columns))
 
 
-def conv_tile(
-    height: int, width: int, blocks: int, machine: Machine, *, depth: int, is_exact: bool = False
-) -> ConvTile:
+def conv_tile(height: int, width: int, blocks: int, machine: Machine, *, depth: int) -> ConvTile:
     """Choose the register tile of a channel-blocked convolution.
 
     Every tile of pixels reads the weights of its channel blocks anew. While these fit a
@@ -153,8 +157,6 @@ def conv_tile(
         The device.
     depth : int
         Products in one result: input channels x window.
-    is_exact : bool
-        Whether the tile must divide the image.
 
     Returns
     -------
@@ -176,7 +178,6 @@ def conv_tile(
         for pixels in range(1, min(width, machine.max_rows(part * vectors)) + 1)
         for rows in range(1, min(height, machine.max_rows(part * vectors) // pixels) + 1)
         if rows == 1 or pixels == width
-        if not is_exact or (height % rows, width % pixels) == (0, 0)
     ]
     return min(tiles, key=lambda tile: (cost(tile), tile.height, -tile.width))
 

@@ -9,9 +9,11 @@ from typing import Any
 from tvmfuse._tvm import tirx, tvm
 from tvmfuse.kernels import blocks, choices, dlight, families, traces
 from tvmfuse.kernels.families import Scheduled
+from tvmfuse.kernels.gemm import dots
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.plan import Records, Tuned
 from tvmfuse.targets import Target
+from tvmfuse.targets.cpu import instructions
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def machine_of(target: Target) -> Machine:
         cores=target.peaks.cores,
         l2_bytes=target.peaks.cache_bytes.get("l2", 1 << 19),
         holds_rows=str(target.attrs.get("mtriple", "")).startswith(("aarch64", "arm64")),
+        dot=dots.best(instructions(target.attrs)) if target.rules == "cpu" else "",
     )
 
 

@@ -1,8 +1,7 @@
 """torch.compile (Inductor).
 
 The exported networks are built anew in torch from the same seed, as its users have
-them; other ONNX files come through onnx2torch. A file may say which function of
-``torch.nn.functional`` it is, which then is called without being compiled.
+them; other ONNX files come through onnx2torch.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from torch import nn
 
@@ -22,8 +20,6 @@ sys.path.append(str(Path(__file__).parents[1]))
 import networks
 
 Array = np.ndarray[Any, Any]
-
-EAGER = "eager"  # a function that PyTorch has a kernel for, called as its users call it
 
 
 def load(
@@ -34,12 +30,10 @@ def load(
     # Compiled code stays beside the model for the next process; it depends on the threads.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.parent / f"inductor-{threads}")
     torch.set_num_threads(threads)
-    if torch.get_num_interop_threads() != 1:  # may be set once only
-        torch.set_num_interop_threads(1)
+    torch.set_num_interop_threads(1)
     torch._inductor.config.freezing = True  # weights are constants, as for every other side
     module, origin = build(path)
-    torch._dynamo.reset()  # it would take the next model for the same function again
-    compiled = module if origin == EAGER else torch.compile(module.eval())
+    compiled = torch.compile(module.eval())
     inputs = [torch.from_numpy(array) for array in feeds.values()]
 
     def call() -> list[Array]:
@@ -52,16 +46,8 @@ def load(
     return call, f"torch {torch.__version__.partition('+')[0]}, {origin}"
 
 
-def eager_name(path: Path) -> str | None:
-    """Return the function of ``torch.nn.functional`` that a file says it is, if any."""
-    said = {prop.key: prop.value for prop in onnx.load(path).metadata_props}
-    return said.get("torch.eager")
-
-
-def build(path: Path) -> tuple[Callable[..., Any], str]:
+def build(path: Path) -> tuple[nn.Module, str]:
     """Return the network in torch, and where it comes from."""
-    if (named := eager_name(path)) is not None:
-        return getattr(nn.functional, named), EAGER
     name = path.stem.removesuffix("_bn")
     if name in networks.BUILDERS:
         return networks.build(name).module, "built in torch"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmfuse._tvm import te
+from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import approx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
 from tvmfuse.kernels.tiling import Machine, ceil_div, gemm_tile, round_up
@@ -146,7 +146,14 @@ def emit_batched(
     return _cropped(te.compute(shape, product, name="matmul", attrs=anchor), m, n, out_dtype)
 
 
-def prepared(x: Tensor, value: Callable[..., Any], rows: int) -> Tensor:
+def prepared(
+    x: Tensor,
+    value: Callable[..., Any],
+    rows: int,
+    *,
+    length: int | None = None,
+    dtype: str = "float32",
+) -> Tensor:
     """Emit rows that each task computes once, into scratch, before it multiplies them.
 
     Parameters
@@ -154,22 +161,32 @@ def prepared(x: Tensor, value: Callable[..., Any], rows: int) -> Tensor:
     x : te.Tensor
         (..., M, K): its shape is that of the rows.
     value : callable
-        Returns the float32 element at given indices.
+        Returns the element at given indices, of type ``dtype``.
     rows : int
         Rows of a tile, see :func:`rows_for`.
+    length : int, optional
+        Length of a row with zeros at its end; K where not given.
+    dtype : str
+        Type of the elements.
 
     Returns
     -------
     te.Tensor
-        (..., M rounded up to whole tiles, K): rows behind the last one repeat it.
+        (..., M rounded up to whole tiles, length): rows behind the last one repeat it.
     """
     *batch, m, k = (int(d) for d in x.shape)
-    return te.compute(
-        (*batch, round_up(m, rows), k),
-        lambda *i: value(*i[:-2], _clamped(i[-2], m, rows), i[-1]),
-        name="rows",
-        attrs={FAMILY: "gemm", ROLE: "rows"},
-    )
+    length = k if length is None else length
+
+    def element(*index: Any) -> Any:
+        *g, i, at = index
+        row = (*g, _clamped(i, m, rows))
+        if length == k:
+            return value(*row, at)
+        inside = value(*row, te.min(at, k - 1))
+        return tirx.Select(at < k, inside, tirx.const(0, dtype))
+
+    shape = (*batch, round_up(m, rows), length)
+    return te.compute(shape, element, name="rows", attrs={FAMILY: "gemm", ROLE: "rows"})
 
 
 def _anchor(rows: int, columns: int) -> dict[str, Any]:

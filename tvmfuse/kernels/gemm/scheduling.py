@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import Block, Choose, Loop, Schedule
+from tvmfuse.kernels.gemm import dots
 from tvmfuse.kernels.steps import compute_first
 from tvmfuse.kernels.tiling import (
     GemmTile,
@@ -17,6 +18,8 @@ from tvmfuse.kernels.tiling import (
     divisors,
     unrollings,
 )
+
+DOT = "tvmfuse.dot"
 
 
 def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
@@ -87,32 +90,51 @@ def register_tile(
     name : str
         Name of that decision.
     """
-    spatial, (k,) = blocks.inner_loops(sch, anchor, below)
+    spatial, (k, *part) = blocks.inner_loops(sch, anchor, below)
     *_, rows, columns = spatial
     body = math.prod(blocks.extents(sch, spatial)) // machine.lanes
-    options = unrollings(blocks.extent(sch, k), body)
-    unroll = choose(name, options, default=max(d for d in options if d <= 4))
+    dot = str(sch.get(anchor).annotations.get(DOT, ""))
+    # LLVM adds up the products of unrolled steps first, in registers that it does not have.
+    limit = 1 if dot and not dots.DOTS[dot].adds else 4
+    options = [d for d in unrollings(blocks.extent(sch, k), body) if limit > 1 or d == 1]
+    unroll = choose(name, tuple(options), default=max(d for d in options if d <= limit))
     k_outer, k_inner = blocks.split(sch, k, [None, unroll])
-    sch.reorder(k_outer, k_inner, rows, columns)
-    blocks.vectorize(sch, columns, machine.lanes)
     sch.unroll(rows)
     sch.unroll(k_inner)
-    sch.decompose_reduction(anchor, k_outer)
+    if dot:
+        sch.reorder(k_outer, k_inner, rows, columns, *part)
+        _by_instruction(sch, anchor, k_outer, columns, dot)
+    else:
+        sch.reorder(k_outer, k_inner, *part, rows, columns)
+        for loop in part:
+            sch.unroll(loop)
+        blocks.vectorize(sch, columns, machine.lanes)
+        sch.decompose_reduction(anchor, k_outer)
+        sch.set_scope(anchor, 0, "local")
+
+
+def _by_instruction(sch: Schedule, anchor: Block, k: Loop, columns: Loop, dot: str) -> None:
+    """Add up words of the sum by one instruction for each vector of columns."""
+    vectors, lanes = blocks.split(sch, columns, [None, dots.DOTS[dot].lanes])
+    sch.unroll(vectors)
     sch.set_scope(anchor, 0, "local")
+    init = sch.decompose_reduction(anchor, k)
+    sch.vectorize(sch.get_loops(init)[-1])
+    sch.tensorize(lanes, dots.registered(dot))
 
 
 def _tasks(
     sch: Schedule, anchors: Sequence[Block], tile: GemmTile, machine: Machine, choose: Choose
 ) -> Tasks:
-    axes = [int(axis.dom.extent) for axis in blocks.iter_vars(sch, anchors[0])]
-    *batch, rows, columns, k = axes
+    *batch, rows, columns = blocks.axis_extents(sch, anchors[0], reduced=False)
+    words = blocks.axis_extents(sch, anchors[0], reduced=True)[0]  # of four bytes
     row_tiles, column_tiles = rows // tile.rows, columns // tile.columns
     best = choose_tasks(
         column_tiles,
         row_tiles,
         machine,
-        column_bytes=4 * k * columns * len(anchors),
-        row_bytes=4 * k * rows,
+        column_bytes=4 * words * columns * len(anchors),
+        row_bytes=4 * words * rows,
         outer=math.prod(batch),
     )
     return Tasks(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tvmfuse.kernels import winograd
 from tvmfuse.kernels.gemm import pack
+from tvmfuse.kernels.gemm.integer import IntegerPlan, column_sums, pack_integers
 from tvmfuse.kernels.tiling import ceil_div, round_up
 
 Shape = tuple[int, ...]
@@ -111,25 +111,6 @@ class ConvWeight:
 
 
 @dataclass(frozen=True)
-class WinogradWeight:
-    """(out, in, 3, 3) becomes (out / b, 6, 6, in / b, b, b): see :mod:`winograd`."""
-
-    block: int
-
-    def shape(self, shape: Shape) -> Shape:
-        """See :meth:`Plain.shape`."""
-        o, i, _, _ = shape
-        blocks = (ceil_div(o, self.block), ceil_div(i, self.block))
-        return (blocks[0], winograd.IN, winograd.IN, blocks[1], self.block, self.block)
-
-    def arrange(self, array: np.ndarray) -> np.ndarray:
-        """See :meth:`Plain.arrange`."""
-        by_tap = winograd.FILTER @ array.astype(np.float64) @ np.transpose(winograd.FILTER)
-        blocked = ConvWeight(self.block, self.block).arrange(by_tap.astype("f4"))
-        return np.ascontiguousarray(blocked.transpose(0, 2, 3, 1, 4, 5))
-
-
-@dataclass(frozen=True)
 class DepthwiseWeight:
     """(channels, 1, [kh,] kw) becomes (channels / block, kh, kw, block), filled with zeros."""
 
@@ -178,8 +159,53 @@ class Panels:
         return pack(array.reshape(array.shape[-2:]), self.columns)
 
 
+@dataclass(frozen=True)
+class IntegerPanels:
+    """(..., k, n) becomes words of integers: see :func:`gemm.integer.pack_integers`."""
+
+    columns: int
+    plan: IntegerPlan
+
+    @property
+    def dtype(self) -> str:
+        """Type of the elements in this form."""
+        return self.plan.column_dtype
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        words = ceil_div(shape[-2], self.plan.group)
+        return (ceil_div(shape[-1], self.columns), words, self.columns, self.plan.group)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return pack_integers(array.reshape(array.shape[-2:]), self.columns, self.plan)
+
+
+@dataclass(frozen=True)
+class ColumnSums:
+    """(..., k, n) becomes the sums of its columns, (n,) of int32."""
+
+    dtype: str = "int32"
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        return shape[-1:]
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return column_sums(array.reshape(array.shape[-2:]))
+
+
 Form = (
-    Plain | Blocked | Trailing | ConvWeight | WinogradWeight | DepthwiseWeight | Channels | Panels
+    Plain
+    | Blocked
+    | Trailing
+    | ConvWeight
+    | DepthwiseWeight
+    | Channels
+    | Panels
+    | IntegerPanels
+    | ColumnSums
 )
 
 PLAIN = Plain()

@@ -126,10 +126,9 @@ class Rewriter:
         position = self._position(value)
         key = (position, form)
         if key not in self._params:
+            dtype = getattr(form, "dtype", str(value.ty.dtype))
             shape = form.shape(shape_of(value))
-            self._params[key] = relax.Var(
-                str(value.name), relax.TensorType(shape, str(value.ty.dtype))
-            )
+            self._params[key] = relax.Var(str(value.name), relax.TensorType(shape, dtype))
         return self._params[key]
 
     def is_constant(self, value: Expr) -> bool:

@@ -13,10 +13,8 @@ from typing import Any
 from tvmfuse._tvm import relax
 from tvmfuse.kernels import conv as conv_kernel
 from tvmfuse.kernels import elementwise as elementwise_kernel
-from tvmfuse.kernels import gemm, window, winograd
+from tvmfuse.kernels import window
 from tvmfuse.kernels.conv import Window
-from tvmfuse.kernels.half import FLOATS
-from tvmfuse.kernels.tiling import gemm_tile
 from tvmfuse.passes.layout.attention import attention
 from tvmfuse.passes.layout.forms import (
     PLAIN,
@@ -25,11 +23,10 @@ from tvmfuse.passes.layout.forms import (
     ConvWeight,
     DepthwiseWeight,
     Form,
-    Panels,
     Trailing,
-    WinogradWeight,
     as_image,
 )
+from tvmfuse.passes.layout.matmul import matmul
 from tvmfuse.passes.layout.rewrite import (
     Expr,
     GroupRule,
@@ -77,35 +74,11 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
         return _kernel(rewriter, args, emit, geometry, name="depthwise_conv"), blocked
     if groups > 1 and any(c // groups % block for c in (channels_in, channels_out)):
         raise NotRewritable("channel groups that are not whole blocks stay plain")
-    size = as_image(shape_of(x), blocked.rank)
-    if groups == 1 and winograd.is_faster(size, channels_out, geometry, rewriter.machine):
-        args = [rewriter.take(x, blocked), rewriter.take(weight, WinogradWeight(block))]
-        return _kernel(rewriter, args, winograd.emit, geometry, name="conv_winograd"), blocked
     is_image = groups == 1 and channels_in * _SMALL_INPUT < block
     source: Form = Trailing(blocked.rank) if is_image else blocked
     packed = ConvWeight(1 if is_image else block, block)
     args = [rewriter.take(x, source), rewriter.take(weight, packed)]
     return _kernel(rewriter, args, conv_kernel.emit, geometry, name="conv", groups=groups), blocked
-
-
-def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
-    """Multiply by a packed constant weight."""
-    x, weight = call.args
-    if not dtypes([x, weight, var]) <= set(FLOATS) or not rewriter.is_constant(weight):
-        raise NotRewritable("packing needs floats and a constant weight")
-    rows, shape = shape_of(x), shape_of(weight)
-    if len(rows) < 2 or len(shape) < 2 or math.prod(shape[:-2]) != 1 or 0 in (*rows, *shape):
-        raise NotRewritable("packing needs one weight matrix and rows to multiply by it")
-    if len(shape_of(var)) != len(rows):
-        raise NotRewritable("the weight's leading ones widen the result")
-    tile = gemm_tile(rows[-2], shape[-1], rewriter.machine)
-    args = [rewriter.take(x, PLAIN), rewriter.take(weight, Panels(tile.columns))]
-    dtype = str(var.ty.dtype)
-
-    def emit(a: Any, b: Any) -> Any:
-        return gemm.emit_packed(a, b, shape[-1], rewriter.machine, out_dtype=dtype)
-
-    return rewriter.kernel(emit, *args, name="matmul"), PLAIN
 
 
 def elementwise(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:

@@ -12,6 +12,7 @@ from tvmfuse._tvm import relax, tirx, tvm
 from tvmfuse.passes.constants import Array, constant, to_constant
 from tvmfuse.passes.outline import renamed
 from tvmfuse.passes.rewrite import replaced, tidied, with_functions
+from tvmfuse.passes.rules.quantised import is_weight_of_quantised
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow, functions
 from tvmfuse.plan import TensorInfo
@@ -62,7 +63,7 @@ def _known_value(flow: Dataflow, position: int, known: Mapping[Any, Any]) -> Any
         return _OF_SHAPES[operator](call.args[0])
     if not operators.is_pure(operator) or relax.analysis.free_vars(call):
         return None
-    if not _is_worth_keeping(call):
+    if not _is_worth_keeping(call) or is_weight_of_quantised(flow, position):
         return None
     arrays = [constant(arg) for arg in operators.tensors(call)]
     if operator in _BY_NUMPY and all(array is not None for array in arrays):

@@ -1,0 +1,59 @@
+"""How a matrix product works on a packed constant weight."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvmfuse.kernels import gemm
+from tvmfuse.kernels.gemm import integer
+from tvmfuse.kernels.half import FLOATS
+from tvmfuse.kernels.tiling import gemm_tile
+from tvmfuse.passes.layout.forms import PLAIN, ColumnSums, Form, IntegerPanels, Panels
+from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, Var, dtypes, shape_of
+
+_BYTES = {"int8", "uint8"}
+_INTEGERS = {"int8", "int16"}
+
+
+def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
+    """Multiply by a packed constant weight."""
+    x, weight = call.args
+    if not rewriter.is_constant(weight):
+        raise NotRewritable("packing needs a constant weight")
+    rows, shape = shape_of(x), shape_of(weight)
+    if len(rows) < 2 or len(shape) < 2 or math.prod(shape[:-2]) != 1 or 0 in (*rows, *shape):
+        raise NotRewritable("packing needs one weight matrix and rows to multiply by it")
+    if len(shape_of(var)) != len(rows):
+        raise NotRewritable("the weight's leading ones widen the result")
+    if dtypes([x, weight, var]) <= set(FLOATS):
+        return _floats(rewriter, x, weight, var), PLAIN
+    if dtypes([x]) <= _BYTES and dtypes([weight]) <= _INTEGERS and dtypes([var]) == {"int32"}:
+        return _integers(rewriter, x, weight), PLAIN
+    raise NotRewritable("packing needs floats, or 8-bit rows whose sums are int32")
+
+
+def _floats(rewriter: Rewriter, x: Expr, weight: Expr, var: Var) -> Expr:
+    machine, n, dtype = rewriter.machine, shape_of(weight)[-1], str(var.ty.dtype)
+    tile = gemm_tile(shape_of(x)[-2], n, machine)
+    args = [rewriter.take(x, PLAIN), rewriter.take(weight, Panels(tile.columns))]
+
+    def emit(a: Any, b: Any) -> Any:
+        return gemm.emit_packed(a, b, n, machine, out_dtype=dtype)
+
+    return rewriter.kernel(emit, *args, name="matmul")
+
+
+def _integers(rewriter: Rewriter, x: Expr, weight: Expr) -> Expr:
+    machine, n = rewriter.machine, shape_of(weight)[-1]
+    chosen = integer.plan(str(x.ty.dtype), str(weight.ty.dtype), machine)
+    tile = integer.tile(shape_of(x)[-2], n, chosen, machine)
+    form = IntegerPanels(tile.columns, chosen)
+    args = [rewriter.take(x, PLAIN), rewriter.take(weight, form)]
+    if chosen.shift:
+        args.append(rewriter.take(weight, ColumnSums()))
+
+    def emit(a: Any, b: Any, sums: Any = None) -> Any:
+        return integer.emit_integers(a, b, sums, n, chosen, machine)
+
+    return rewriter.kernel(emit, *args, name="matmul")
