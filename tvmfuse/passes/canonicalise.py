@@ -53,6 +53,8 @@ _SIMPLIFICATIONS = (
     simplify.inline_shape,
     simplify.constant_last,
     simplify.scalar_for_uniform,
+    simplify.scalar_for_uniform_choice,
+    simplify.drop_settled_choice,
     simplify.drop_identity,
     simplify.multiply_by_reciprocal,
     simplify.add_negative,
@@ -70,6 +72,7 @@ _SIMPLIFICATIONS = (
 _SCALES = (
     decompose_batch_norm,
     moves.scale_before_moves,
+    moves.scale_after_product,
     scale.move_scale_over_offset,
     scale.fold_scale_into_weight,
     scale.merge_scales,

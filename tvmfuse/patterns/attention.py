@@ -7,12 +7,14 @@ and transposes on any operand; :func:`read` takes them apart into what the kerne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+import math
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tvmfuse._tvm import tvm
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.base import Case, Generator, Match, Operand
 from tvmfuse.patterns.dataflow import Dataflow
@@ -75,7 +77,7 @@ def read(flow: Dataflow, softmax: int) -> Attention | None:
     if found is None:
         return None
     scores, steps = found
-    guard = _guard(flow, softmax)
+    guard = _guard(flow, softmax, steps)
     weights = guard[-1] if guard else softmax
     context = _sole_user(flow, weights)
     if context is None or flow.operators[context] != "relax.matmul":
@@ -125,22 +127,54 @@ def _is_step(flow: Dataflow, producer: int, reader: int, shape: Any) -> bool:
     )
 
 
-def _guard(flow: Dataflow, softmax: int) -> list[int]:
-    """Return ``where(isnan(y), 0, y)`` after a softmax ``y``, as PyTorch writes it."""
-    users = sorted(set(flow.users[softmax]))
-    if softmax in flow.escaping or len(users) != 2:
-        return []
-    test, choice = users
-    if flow.operators[test] != "relax.isnan" or flow.operators[choice] != "relax.where":
+def _guard(flow: Dataflow, softmax: int, steps: Sequence[int]) -> list[int]:
+    """Return what makes rows that are masked throughout zero after a softmax ``y``.
+
+    PyTorch writes ``where(isnan(y), 0, y)``, ONNX's Attention of opset 23
+    ``where(max(mask, -1) == -inf, 0, y)`` with the mask that was added to the scores.
+    """
+    choice = next((u for u in flow.users[softmax] if flow.operators[u] == "relax.where"), None)
+    if choice is None or softmax in flow.escaping:
         return []
     condition, zero, kept = flow.value(choice).args
-    is_guard = (
-        condition.same_as(flow.var(test))
-        and kept.same_as(flow.var(softmax))
-        and _sole_user(flow, test) == choice
-        and operators.shape(zero) == ()
-    )
-    return [test, choice] if is_guard else []
+    test = flow.position.get(condition)
+    is_choice = kept.same_as(flow.var(softmax)) and _is_number(zero, 0.0)
+    if test is None or not is_choice or _sole_user(flow, test) != choice:
+        return []
+    if flow.operators[test] == "relax.isnan":
+        return [test, choice] if set(flow.users[softmax]) == {test, choice} else []
+    highest = _highest_of_mask(flow, test, steps)
+    is_read_once = _sole_user(flow, softmax) == choice
+    return [highest, test, choice] if highest is not None and is_read_once else []
+
+
+def _highest_of_mask(flow: Dataflow, test: int, steps: Sequence[int]) -> int | None:
+    """Return the maximum along the keys of an added mask that ``test`` holds against -inf."""
+    if flow.operators[test] != "relax.equal":
+        return None
+    reduced, lowest = flow.value(test).args
+    highest = flow.position.get(reduced)
+    if highest is None or flow.operators[highest] != "relax.max" or not _is_number(lowest, -np.inf):
+        return None
+    call = flow.value(highest)
+    (mask,), rank = call.args, call.ty.ndim
+    axes = call.attrs.axis
+    is_over_keys = axes is not None and [int(axis) % rank for axis in axes] == [rank - 1]
+    added = [arg for step in steps for arg in _added(flow, step)]
+    is_mask = any(arg.same_as(mask) for arg in added)
+    is_own = is_over_keys and bool(call.attrs.keepdims) and _sole_user(flow, highest) == test
+    return highest if is_mask and is_own else None
+
+
+def _added(flow: Dataflow, step: int) -> list[Any]:
+    return list(flow.value(step).args) if flow.operators[step] == "relax.add" else []
+
+
+def _is_number(expr: Any, value: float) -> bool:
+    """Tell whether ``expr`` is a constant of one element, and this number."""
+    if not isinstance(expr, tvm.ir.GenericConst) or math.prod(expr.value.shape) != 1:
+        return False
+    return bool(expr.value.numpy().reshape(()) == value)
 
 
 def _view(flow: Dataflow, operand: Any, reader: int, rank: int) -> tuple[View, list[int]]:

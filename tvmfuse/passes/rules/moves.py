@@ -77,6 +77,44 @@ def scale_before_moves(flow: Dataflow, position: int) -> Any:
     return relax.Call(move.op, [scaled, *move.args[1:]], move.attrs, move.ty_args)
 
 
+def scale_after_product(flow: Dataflow, position: int) -> Any:
+    """Rewrite ``matmul(multiply(x, c), y)`` as ``multiply(matmul(x, y), c)``; ``y`` likewise.
+
+    Attention is written with the scale on the query, on the key, or half on each. Behind
+    the product it belongs to the scores, and transposed operands are read where they
+    lie. A factor that a constant weight can take stays in front of it. In half precision
+    the product may overflow without it.
+    """
+    if flow.operators[position] != "relax.matmul":
+        return None
+    call = flow.value(position)
+    if operators.dtype(call) != "float32" or any(constant(arg) is not None for arg in call.args):
+        return None
+    for i, arg in enumerate(call.args):
+        source = _operand_source(flow, position, arg)
+        if source is None or flow.operators[source] != "relax.multiply":
+            continue
+        operand, factor = flow.value(source).args
+        value = constant(factor)
+        if value is None or value.ndim or operators.shape(operand) != operators.shape(arg):
+            continue
+        inner = flow.position.get(operand)
+        if inner is not None and _leads_to_weight(flow, inner):
+            continue
+        args = [operand if j == i else other for j, other in enumerate(call.args)]
+        product = relax.Call(call.op, args, call.attrs, call.ty_args)
+        return relax.op.multiply(product, factor)
+    return None
+
+
+def _operand_source(flow: Dataflow, position: int, operand: Any) -> int | None:
+    """Return where an operand is computed, if nobody else reads it."""
+    source = flow.position.get(operand)
+    if source is None or source in flow.escaping or flow.users[source] != (position,):
+        return None
+    return source
+
+
 def _leads_to_weight(flow: Dataflow, position: int) -> bool:
     """Tell whether views, transpositions and offsets lead back to a constant weight."""
     passed = (_RESHAPE, _PERMUTE, "relax.add")

@@ -53,6 +53,45 @@ def scalar_for_uniform(flow: Dataflow, position: int) -> Any:
     return relax.Call(call.op, [tensor, scalar])
 
 
+def scalar_for_uniform_choice(flow: Dataflow, position: int) -> Any:
+    """Rewrite a choice of ``where`` whose elements are all equal as one number."""
+    if flow.operators[position] != "relax.where":
+        return None
+    call = flow.value(position)
+    args = list(call.args)
+    for i in (1, 2):
+        value = constant(args[i])
+        if value is None or value.ndim == 0 or value.size == 0:
+            continue
+        others = [operators.shape(arg) for j, arg in enumerate(args) if j != i]
+        is_needed = not _stretch_to(others, operators.shape(call))
+        if not is_needed and (value == value.reshape(-1)[0]).all():
+            args[i] = to_constant(value.reshape(-1)[0], operators.dtype(args[i]))
+            return relax.Call(call.op, args)
+    return None
+
+
+def drop_settled_choice(flow: Dataflow, position: int) -> Any:
+    """Rewrite ``where(c, x, y)`` with a condition that is everywhere the same as its choice."""
+    if flow.operators[position] != "relax.where":
+        return None
+    call = flow.value(position)
+    condition = constant(call.args[0])
+    if condition is None or condition.size == 0 or condition.all() != condition.any():
+        return None
+    chosen = call.args[1 if condition.all() else 2]
+    return chosen if _same_type(chosen, call) else None
+
+
+def _stretch_to(shapes: list[Any], whole: Any) -> bool:
+    """Tell whether tensors of some static shapes together stretch to a whole one."""
+    if whole is None or any(shape is None for shape in shapes):
+        return False
+    if not all(isinstance(extent, int) for shape in (*shapes, whole) for extent in shape):
+        return False
+    return bool(np.broadcast_shapes(*shapes) == tuple(whole))
+
+
 def multiply_by_reciprocal(flow: Dataflow, position: int) -> Any:
     """Rewrite ``divide(x, c)`` as ``multiply(x, 1 / c)``; one rounding differs."""
     divisor = _float_constant_operand(flow, position, "relax.divide")
