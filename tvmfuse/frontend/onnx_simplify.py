@@ -130,6 +130,7 @@ def _inline(model: onnx.ModelProto, supported: Collection[str]) -> onnx.ModelPro
     for node in nodes(model):
         if operator(node) in defined:
             _state_defaults(node, opset(model))
+    _state_types(model.graph)
     model = inliner.inline_selected_functions(
         model, [("", op) for op in sorted(defined)], inline_schema_functions=True
     )
@@ -142,6 +143,16 @@ def _state_defaults(node: onnx.NodeProto, version: int) -> None:
     for name, attribute in defs.get_schema(node.op_type, version).attributes.items():
         if name not in given and attribute.default_value.name:
             node.attribute.append(attribute.default_value)
+
+
+def _state_types(graph: onnx.GraphProto) -> None:
+    """Write down the types of constants: the inliner knows those of other values only."""
+    known = {value.name for value in (*graph.input, *graph.value_info)}
+    for tensor in graph.initializer:
+        if tensor.name not in known:
+            graph.value_info.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
 
 
 def _infer(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -65,6 +65,7 @@ _SIMPLIFICATIONS = (
     moves.reshape_for_views,
     moves.merge_moves,
     moves.permute_before_reshape,
+    moves.permute_before_merge,
     operator_for_stack,
     integer_product,
 )

@@ -11,6 +11,7 @@ from tests.passes.canonical import (
 from tvmfuse._tvm import relax, tvm
 from tvmfuse.passes.canonicalise import canonicalise
 from tvmfuse.patterns.base import Operand
+from tvmfuse.patterns.dataflow import Dataflow
 
 
 class TestWhatDoesNothing:
@@ -103,3 +104,34 @@ class TestClip:
 
         mod, values = built(graph, x=X)
         assert assert_same_numbers(mod, values) == {"call_tir": 1}
+
+
+class TestChoices:
+    X = Operand((3, 4))
+
+    def test_choice_that_is_settled_vanishes(self):
+        never, always = (relax.const(np.full((3, 4), value)) for value in (False, True))
+
+        def graph(op, x):
+            y = op.where(never, relax.const(np.ones((3, 4), "float32")), x)
+            return op.exp(op.where(always, y, x))
+
+        mod, values = built(graph, x=self.X)
+        assert assert_same_numbers(mod, values) == {"exp": 1}
+
+    def test_choice_that_stretches_what_it_chooses_stays(self):
+        def graph(op, x):
+            return op.exp(op.where(relax.const(np.full((2, 3, 4), fill_value=False)), x, x))
+
+        mod, values = built(graph, x=self.X)
+        assert assert_same_numbers(mod, values)["where"] == 1
+
+    def test_uniform_choice_becomes_a_number(self):
+        def graph(op, x):
+            hidden = relax.const(np.full((3, 4), -np.inf, "float32"))
+            return op.where(op.greater(x, op.const(0.0)), x, hidden)
+
+        mod, _ = built(graph, x=self.X)
+        flow = Dataflow.of("main", canonicalise(mod)["main"])
+        (where,) = (flow.value(i) for i, o in enumerate(flow.operators) if o == "relax.where")
+        assert where.args[2].value.shape == ()

@@ -12,6 +12,7 @@ from tvmfuse._tvm.onnx import (
     quantized,
     recurrent,
     resize,
+    shapes,
 )
 
 CONVERTERS = {
@@ -30,6 +31,7 @@ CONVERTERS = {
     "RNN": recurrent.convert_rnn,
     "ReduceMean": arithmetic.convert_reduce_mean,
     "Resize": resize.convert_resize,
+    "Unsqueeze": shapes.convert_unsqueeze,
     "com.microsoft.DynamicQuantizeLSTM": recurrent.convert_dynamic_quantize_lstm,
 }
 

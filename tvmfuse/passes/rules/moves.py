@@ -60,6 +60,49 @@ def permute_before_reshape(flow: Dataflow, position: int) -> Any:
     return relax.op.reshape(permuted, flow.value(position).ty.shape)
 
 
+def permute_before_merge(flow: Dataflow, position: int) -> Any:
+    """Rewrite ``permute(reshape(x))`` as ``reshape(permute(x))`` where the reshape merges axes.
+
+    Exporters merge batch and heads, transpose, and part them again; only where such a
+    reshape follows: then the two reshapes meet, and vanish.
+    """
+    if flow.operators[position] != _PERMUTE:
+        return None
+    users = flow.users[position]
+    source = _source(flow, position, (_RESHAPE,))
+    if source is None or len(users) != 1 or flow.operators[users[0]] != _RESHAPE:
+        return None
+    operand = flow.value(source).args[0]
+    groups = _merged(operators.shape(operand), operators.shape(flow.value(source)))
+    if groups is None:
+        return None
+    axes = [axis for merged in _axes(flow.value(position)) for axis in groups[merged]]
+    permuted = relax.op.permute_dims(operand, axes)
+    return relax.op.reshape(permuted, flow.value(position).ty.shape)
+
+
+def _merged(before: Any, after: Any) -> list[list[int]] | None:
+    """Return for each axis of a reshaped tensor the axes that were merged into it, or None."""
+    if before is None or after is None or len(after) > len(before):
+        return None
+    if not all(isinstance(extent, int) for extent in (*before, *after)):
+        return None
+    groups: list[list[int]] = []
+    axes = iter(enumerate(before))
+    for extent in after:
+        group, size = [], 1
+        while size < extent or not group:
+            axis = next(axes, None)
+            if axis is None:
+                return None
+            group.append(axis[0])
+            size *= axis[1]
+        if size != extent:
+            return None
+        groups.append(group)
+    return groups if next(axes, None) is None else None
+
+
 def scale_before_moves(flow: Dataflow, position: int) -> Any:
     """Rewrite ``multiply(move(x), scalar)`` as ``move(multiply(x, scalar))``.
 
