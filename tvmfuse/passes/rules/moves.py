@@ -90,7 +90,8 @@ def _merged(before: Any, after: Any) -> list[list[int]] | None:
     groups: list[list[int]] = []
     axes = iter(enumerate(before))
     for extent in after:
-        group, size = [], 1
+        group: list[int] = []
+        size = 1
         while size < extent or not group:
             axis = next(axes, None)
             if axis is None:
