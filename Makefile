@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test faults coverage lint format models $(MODELS)/bench bench peers coverage-table dist clean
+.PHONY: help run test faults coverage lint format models $(MODELS)/bench bench kernels peaks peers coverage-table dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,11 +47,17 @@ models: $(VENV)/.installed ## Fetch the real models of scripts/models.toml into 
 
 $(MODELS)/bench: $(MODELS)/bench/.exported
 
-bench: $(VENV)/.installed $(MODELS)/bench/.exported ## Time the benchmark networks against ONNX Runtime
-	$(BIN)/python scripts/bench/end_to_end.py --models $(MODELS)/bench
+bench: models $(MODELS)/bench/.exported ## Time all benchmark networks against ONNX Runtime; ARGS="--limit 300" stops early
+	$(BIN)/python scripts/bench/end_to_end.py --models $(MODELS)/bench --models $(MODELS) $(ARGS)
 
-peers: $(VENV)/.installed $(MODELS)/bench/.exported ## Time the benchmark networks beside every peer, each in an environment made for it
-	$(BIN)/python scripts/bench/peers.py --models $(MODELS)/bench resnet18 mobilenetv2 bert_base
+kernels: $(VENV)/.installed ## Time single kernels beside their peers and the machine's limit
+	$(BIN)/python scripts/bench/kernels.py --scratch $(PEER_VENVS)/kernels $(ARGS)
+
+peaks: $(VENV)/.installed ## Check the machine's peaks against loops in C
+	$(BIN)/python scripts/bench/check_peaks.py $(ARGS)
+
+peers: $(VENV)/.installed $(MODELS)/bench/.exported ## Time three networks beside every peer, each in an environment made for it
+	$(BIN)/python scripts/bench/peers.py --models $(MODELS)/bench --scratch $(PEER_VENVS)/models $(ARGS) resnet18 mobilenetv2 bert_base
 
 coverage-table: models $(MODELS)/bench/.exported ## Compile and check every known model; write scripts/bench/results/coverage.*
 	$(BIN)/python scripts/bench/coverage_table.py --models $(MODELS) --exported $(MODELS)/bench

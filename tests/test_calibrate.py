@@ -77,6 +77,14 @@ def test_fill_writes_every_element(target):
     assert (x.numpy() == 1).all()
 
 
+def test_triad_adds_three_times_the_second(target):
+    b, c, a = (zeros(THREADS, 3, *kernels.row(target)) for _ in "bca")
+    b.copyfrom(np.full(b.shape, 2, "float32"))
+    c.copyfrom(np.full(b.shape, 5, "float32"))
+    kernels.triad(target, threads=THREADS, rows=3)(b, c, a)
+    np.testing.assert_array_equal(a.numpy(), 17)
+
+
 @pytest.mark.parametrize("length", [1, 7])
 def test_chain_runs_every_kernel(target, length):
     x = zeros(THREADS, target.lanes)

@@ -12,7 +12,7 @@ from tvmfuse.integrations import relax_pipeline as _relax_pipeline
 
 if TYPE_CHECKING:
     from tvmfuse._api import compile_source as compile  # noqa: A004 - the public name
-    from tvmfuse._pipeline import pipeline
+    from tvmfuse._api import pipeline, tune
     from tvmfuse.bundle import save
     from tvmfuse.compiled import Compiled
     from tvmfuse.frontend import import_model
@@ -39,6 +39,7 @@ __all__ = [
     "register",
     "save",
     "target",
+    "tune",
     "unregister",
 ]
 
@@ -52,10 +53,11 @@ _HOMES = {
     "compile": ("tvmfuse._api", "compile_source"),
     "import_model": ("tvmfuse.frontend", "import_model"),
     "load": ("tvmfuse.runtime", "load"),
-    "pipeline": ("tvmfuse._pipeline", "pipeline"),
+    "pipeline": ("tvmfuse._api", "pipeline"),
     "register": ("tvmfuse.patterns.registry", "register"),
     "save": ("tvmfuse.bundle", "save"),
     "target": ("tvmfuse.targets", "resolve"),
+    "tune": ("tvmfuse._api", "tune"),
     "unregister": ("tvmfuse.patterns.plugins", "unregister"),
 }
 

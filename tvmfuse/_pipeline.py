@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from tvmfuse.targets import Target
 from tvmfuse.targets.export import compile_context
 
 Progress = Callable[[str], None]
+RecordsOf = Callable[[Target], AbstractContextManager[Records | None]]
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,27 @@ class Options:
 
 @dataclass(frozen=True)
 class Planned:
-    """A canonical module, the plan for it, and the dependencies that the plan speaks of."""
+    """A canonical module, the plan for it, and what it was planned by.
+
+    Parameters
+    ----------
+    module : tvm.IRModule
+        The module.
+    plan : FusionPlan
+        What to fuse.
+    graphs : Mapping of str to FunctionGraph
+        The dependencies that the plan speaks of.
+    model : CostModel
+        What predicted its times.
+    registry : Registry
+        The patterns that were looked for.
+    """
 
     module: Any
     plan: FusionPlan
     graphs: Mapping[str, FunctionGraph]
+    model: CostModel
+    registry: Registry
 
 
 @dataclass(frozen=True)
@@ -133,7 +150,7 @@ def plan(
         )
         rejected = (*found.rejections, *chosen.rejections)
         chosen = replace(chosen, rejections=rejected if options.fuse else ())
-    return Planned(mod, chosen, found.graphs)
+    return Planned(mod, chosen, found.graphs, model, options.registry)
 
 
 def prepare(
@@ -209,7 +226,7 @@ def build(
         signature=model.signature,
         target=target,
         plan=prepared.plan,
-        kernels=_kernel_infos(prepared),
+        kernels=_kernel_infos(prepared, planned.graphs["main"].labels),
         seconds=stages.seconds,
     )
 
@@ -268,7 +285,12 @@ def _without_broken(prepared: Prepared, target: Target, error: Exception) -> Fus
     return replace(prepared.plan, groups=kept, rejections=(*prepared.plan.rejections, *rejected))
 
 
-def pipeline(target: Target | None = None, *, options: Options | None = None) -> Any:
+def pipeline(
+    target: Target | None = None,
+    *,
+    options: Options | None = None,
+    records: RecordsOf | None = None,
+) -> Any:
     """Return the stages as one TVM pass, for ``tvm.compile(mod, relax_pipeline=...)``.
 
     Parameters
@@ -277,6 +299,8 @@ def pipeline(target: Target | None = None, *, options: Options | None = None) ->
         The device; where not given, TVM's current target tells.
     options : Options, optional
         What to fuse.
+    records : callable, optional
+        Opens the tuning records of a device, in place of those of the options.
 
     Returns
     -------
@@ -287,7 +311,9 @@ def pipeline(target: Target | None = None, *, options: Options | None = None) ->
     @tvm.transform.module_pass(opt_level=0, name="tvmfuse")
     def run(mod: Any, _context: Any) -> Any:
         device = target or _current_target()
-        prepared = prepare(mod, device, options=options)
+        with records(device) if records is not None else nullcontext() as found:
+            given = options or Options()
+            prepared = prepare(mod, device, options=replace(given, records=found or given.records))
         return codegen.finish(prepared.module, device.tvm())
 
     return run
@@ -300,16 +326,17 @@ def _current_target() -> Target:
     return calibrated(from_tvm(current))
 
 
-def _kernel_infos(prepared: Prepared) -> tuple[KernelInfo, ...]:
+def _kernel_infos(prepared: Prepared, labels: Sequence[str]) -> tuple[KernelInfo, ...]:
     origins = prepared.lowered.origins
     fallen = {i for r in prepared.plan.rejections if r.stage == "lower" for i in r.bindings}
     tuned = prepared.schedules.tuned
-    return tuple(
-        _kernel_info(
-            name, kernel, origins.get(name, Origin("", (), ())), fallen, is_tuned=name in tuned
-        )
-        for name, kernel in prepared.schedules.kernels.items()
-    )
+    infos = []
+    for name, kernel in prepared.schedules.kernels.items():
+        origin = origins.get(name, Origin("", (), ()))
+        info = _kernel_info(name, kernel, origin, fallen, is_tuned=name in tuned)
+        nodes = dict.fromkeys(labels[i] for place in origin.places for i in place)
+        infos.append(replace(info, nodes=tuple(nodes)))
+    return tuple(infos)
 
 
 def _kernel_info(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tvmfuse.errors import TuningError
 from tvmfuse.plan import FusionPlan
 from tvmfuse.targets import Target
 
@@ -40,6 +41,8 @@ class KernelInfo:
         Where its schedule came from, see :data:`Schedule`.
     note : str
         What else there is to say: why it fell back, which record it uses.
+    nodes : tuple of str
+        The nodes of the model that it computes, at every place that it is called from.
     """
 
     name: str
@@ -47,6 +50,7 @@ class KernelInfo:
     pattern: str
     schedule: Schedule
     note: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,22 @@ class Compiled:
     plan: FusionPlan
     kernels: tuple[KernelInfo, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def untuned(self) -> tuple[str, ...]:
+        """Names of the kernels that could have a tuning record and have none for this device."""
+        return tuple(kernel.name for kernel in self.kernels if kernel.schedule == "family")
+
+    def require_tuned(self) -> None:
+        """Raise where a kernel that could be tuned is not.
+
+        Raises
+        ------
+        TuningError
+            It names them.
+        """
+        if self.untuned:
+            raise TuningError(
+                f"compile: a record of every kernel is required, but {len(self.untuned)} have "
+                f"none for this device: {', '.join(self.untuned)}; run tvmfuse tune first"
+            )

@@ -41,6 +41,7 @@ class Entry:
     name: str
     path: Path
     inputs: Mapping[str, Mapping[str, Any]]
+    tiers: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def read_entries(models: Path, exported: Path | None) -> tuple[Entry, ...]:
     listed = tomllib.loads(MODELS_TOML.read_text(encoding="utf-8"))
     folders = {"models": models, "exported": exported}
     return tuple(
-        Entry(name, folder / f"{name}.onnx", given["inputs"])
+        Entry(name, folder / f"{name}.onnx", given["inputs"], given["tiers"])
         for kind, folder in folders.items()
         if folder is not None
         for name, given in listed[kind].items()

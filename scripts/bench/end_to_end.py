@@ -1,85 +1,35 @@
-"""Time the exported networks against ONNX Runtime and against the machine's limit.
+"""Time whole networks against ONNX Runtime and against the machine's limit.
 
-Every network is compiled by ``tvmfuse compile`` at zero trials and timed by
-``tvmfuse bench``: each side in a process of its own, in turns, with equally many
-threads. The limit is the network's arithmetic at the peak that ``tvmfuse
-calibrate`` measured::
+The networks are the bench tier of ``models.toml``: the exported ones and those that
+ship in packages. Each is compiled by ``tvmfuse compile`` at zero trials; then both
+sides, each in a process of its own, take turns with equally many threads. The limit
+is a network's arithmetic at the peak that ``tvmfuse calibrate`` measured::
 
-    python scripts/bench/end_to_end.py --models models/bench
+    python scripts/bench/end_to_end.py --models models/bench --models models
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import date
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import geometric_mean
+from tempfile import TemporaryDirectory
 from typing import Any
 
-HERE = Path(__file__).parent
-NETWORKS = ("resnet18", "mobilenetv2", "bert_base")
+import campaign
+from coverage_table import Entry, run_json
+from engine import measure, prepare
+from outcome import Setting
+from peers import find
+from sides import OURS, PEERS, REFERENCE, sides_json
 
-
-def run_json(*words: object) -> Any:
-    """Run the command line with ``words`` and return what it printed as JSON."""
-    line = [sys.executable, "-m", "tvmfuse", *map(str, words), "--json"]
-    return json.loads(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-
-def measure(model: Path, *, rounds: int, threads: int) -> dict[str, Any]:
-    """Compile and time one network.
-
-    Returns
-    -------
-    dict
-        The row of the table: times in milliseconds, work in GFLOP.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = Path(folder) / "net.tvmfuse"
-        compiled = run_json("compile", model, "-o", bundle)
-        peak_kib = compile_memory(model, Path(folder) / "again.tvmfuse")
-        timed = run_json(
-            "bench", bundle, "--model", model, "--rounds", rounds, "--threads", threads
-        )
-    ours, *peers = timed["sides"]
-    return {
-        "network": model.stem,
-        "machine": timed["machine"],
-        "threads": timed["threads"],
-        "kernels": sum(compiled["kernels"].values()),
-        "compile_s": sum(compiled["seconds"].values()),
-        "compile_peak_mib": peak_kib / 1024,
-        "gflop": work(model),
-        "ours_ms": ours["median_us"] / 1e3,
-        "quartiles_ms": [value / 1e3 for value in ours["quartiles_us"]],
-        "peers": {
-            peer["side"]: {
-                "version": peer["version"],
-                "median_ms": peer["median_us"] / 1e3,
-                "quartiles_ms": [value / 1e3 for value in peer["quartiles_us"]],
-                "ratio": peer["ratio"],
-                "ratio_quartiles": peer["ratio_quartiles"],
-            }
-            for peer in peers
-        },
-    }
-
-
-def compile_memory(model: Path, bundle: Path) -> int:
-    """Return the largest resident size of one compile, in KiB."""
-    line = [sys.executable, "-m", "tvmfuse", "compile", str(model), "-o", str(bundle)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(line, **quiet)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, line)
-    return usage.ru_maxrss
+NAME = "end_to_end"
+SIDES = (OURS, REFERENCE)
+MEAN, WORST = 1.0, 0.8  # of ONNX Runtime's speed: what must be reached
 
 
 def work(model: Path) -> float:
@@ -89,63 +39,113 @@ def work(model: Path) -> float:
     return float(subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True).stdout) / 1e9
 
 
-def markdown(result: Mapping[str, Any]) -> str:
+def markdown(report: Mapping[str, Any]) -> str:
     """Return the table as it stands in README."""
-    rows = result["rows"]
-    machine, peak = rows[0]["machine"], result["peak_gflops"]
+    rows: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in report["rows"]:
+        rows.setdefault(row["network"], {})[row["side"]] = row
+    peak = report["peak_gflops"]
+    speeds = {name: both[REFERENCE]["ratio"] for name, both in rows.items()}
     lines = [
-        f"{result['date']}, {machine['processor']}, {rows[0]['threads']} threads, float32, "
-        f"batch 1, zero trials. Peak measured by `tvmfuse calibrate`: {peak:.0f} GFLOP/s. "
-        "Medians; quartiles in brackets.",
+        heading(report),
         "",
-        "| network | tvmfuse, ms | ONNX Runtime, ms | tvmfuse takes | of the limit | kernels "
-        "| compile, s | memory, MiB |",
+        verdict(speeds),
+        "",
+        "| network | tvmfuse, ms | ONNX Runtime, ms | ONNX Runtime's speed × | of the limit "
+        "| kernels | compile, s | memory, MiB |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in rows:
-        peer = row["peers"]["onnxruntime"]
-        limit_ms = row["gflop"] / peak * 1e3
-        lines.append(
-            f"| {row['network']} | {span(row['ours_ms'], row['quartiles_ms'])} "
-            f"| {span(peer['median_ms'], peer['quartiles_ms'])} "
-            f"| {span(peer['ratio'], peer['ratio_quartiles'], digits=2)}× "
-            f"| {100 * limit_ms / row['ours_ms']:.0f} % | {row['kernels']} "
-            f"| {row['compile_s']:.1f} | {row['compile_peak_mib']:.0f} |"
-        )
+    lines += [line(name, both[OURS], both[REFERENCE], peak) for name, both in rows.items()]
+    if report["left"]:
+        lines += ["", f"Not measured, for the run had a limit: {', '.join(report['left'])}."]
     return "\n".join(lines) + "\n"
 
 
-def span(middle: float, quartiles: Sequence[float], *, digits: int = 1) -> str:
-    """Return a median with its quartiles."""
-    low, high = quartiles
+def heading(report: Mapping[str, Any]) -> str:
+    """Say when, where and how it was measured."""
+    before, after = report["load"]
+    return (
+        f"{report['date']}, {report['machine']['processor']}, load average {before} before and "
+        f"{after} after; {report['threads']} threads, {report['rounds']} rounds, float32 unless "
+        "the file says otherwise, batch 1, zero trials. Peak measured by `tvmfuse calibrate`: "
+        f"{report['peak_gflops']:.0f} GFLOP/s. Medians; quartiles in brackets."
+    )
+
+
+def verdict(speeds: Mapping[str, float | None]) -> str:
+    """Say how the networks do together, and which does worst."""
+    measured = {name: speed for name, speed in speeds.items() if speed}
+    if not measured:
+        return "No network could be timed."
+    mean, worst = geometric_mean(measured.values()), min(measured, key=lambda n: measured[n])
+    is_reached = mean >= MEAN and measured[worst] >= WORST and len(measured) == len(speeds)
+    return (
+        f"**{mean:.2f}× ONNX Runtime's speed in the geometric mean of {len(measured)} networks, "
+        f"{measured[worst]:.2f}× at worst ({worst})**; to reach: {MEAN:.2f}×, and none under "
+        f"{WORST:.2f}×: {'yes' if is_reached else 'no'}."
+    )
+
+
+def line(name: str, ours: Mapping[str, Any], peer: Mapping[str, Any], peak_gflops: float) -> str:
+    """Return a network's line of the table."""
+    if ours["cause"] or peer["cause"]:
+        cause = ours["cause"] or f"ONNX Runtime: {peer['cause']}"
+        return f"| {name} | {cause.replace('|', '/')[:200]} | | | | | | |"
+    limit_ms = ours["gflop"] / peak_gflops * 1e3
+    compiled = ours["compiled"]
+    return (
+        f"| {name} | {span(ours)} | {span(peer)} | {ratio(peer)} "
+        f"| {1e5 * limit_ms / ours['median_us']:.0f} % | {compiled['kernels']} "
+        f"| {compiled['seconds']:.1f} | {compiled['peak_mib']:.0f} |"
+    )
+
+
+def span(row: Mapping[str, Any]) -> str:
+    """Return a median with its quartiles, in milliseconds."""
+    middle, low, high = (value / 1e3 for value in (row["median_us"], *row["quartiles_us"]))
+    digits = 1 if middle >= 10 else 2
     return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
+def ratio(row: Mapping[str, Any]) -> str:
+    """Return how many times as long as tvmfuse a side takes, with quartiles."""
+    low, high = row["ratio_quartiles"]
+    return f"{row['ratio']:.2f} [{low:.2f}, {high:.2f}]"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the networks and write the results; return the exit code."""
+    """Measure, write the results and print the table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NETWORK")
-    parser.add_argument("--models", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=HERE / "results", metavar="DIR")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="all of the tier when none is given"
+    )
+    parser.add_argument(
+        "--models", type=Path, action="append", required=True, metavar="DIR", help="may be repeated"
+    )
+    campaign.add_options(parser, rounds=9)
     args = parser.parse_args(argv)
-    peaks = run_json("calibrate")
-    rows = []
-    for name in args.networks:
-        path = args.models / f"{name}.onnx"
-        rows.append(measure(path, rounds=args.rounds, threads=args.threads))
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    result = {
-        "date": date.today().isoformat(),
-        "peak_gflops": peaks["peaks"]["gflops"],
-        "rows": rows,
-    }
-    args.results.mkdir(exist_ok=True, parents=True)
-    text = json.dumps(result, indent=1) + "\n"
-    (args.results / "end_to_end.json").write_text(text, encoding="utf-8")
-    (args.results / "end_to_end.md").write_text(markdown(result), encoding="utf-8")
-    print(markdown(result))
+    entries = find(args.models, args.names, tier=None if args.names else "bench")
+    with ExitStack() as stack:
+        scratch = (args.scratch or Path(stack.enter_context(TemporaryDirectory()))).resolve()
+        setting = Setting(args.threads, 0 if args.prepare else args.rounds, args.patience, scratch)
+
+        def measure_one(entry: Entry) -> list[Mapping[str, Any]]:
+            sides = [PEERS[name] for name in SIDES]
+            results = measure(entry, sides, setting, progress=campaign.say)
+            model, _ = prepare(entry, scratch)
+            gflop = 0.0 if results[0].cause else work(model)
+            return [{**result.to_json(), "gflop": gflop} for result in results]
+
+        if args.prepare:
+            campaign.prepare(entries, measure_one)
+            return 0
+        campaign.say("calibrate")
+        peaks = run_json(("-m", "tvmfuse", "calibrate", "--json"), limit_s=args.patience)
+        report = campaign.run(
+            NAME, entries, measure_one, args=args, setting=setting, sides=sides_json(SIDES)
+        )
+    report["peak_gflops"] = peaks["peaks"]["gflops"]
+    campaign.write(report, markdown(report), name=NAME, results=args.results)
     return 0
 
 

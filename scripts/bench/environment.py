@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+Say = Callable[[str], None]
 
 
 class PipError(Exception):
     """An environment could not be made; says why in one line."""
 
 
-def make(name: str, requirements: Path, *, into: Path) -> Path:
+def make(name: str, requirements: Path, *, into: Path, say: Say = lambda _: None) -> Path:
     """Return the interpreter of an environment that holds ``requirements``.
 
     It is made anew when the requirements changed, or when making it was interrupted.
@@ -24,6 +27,8 @@ def make(name: str, requirements: Path, *, into: Path) -> Path:
         What pip shall install.
     into : Path
         The folder of all environments.
+    say : callable
+        Is told where it has to be made.
 
     Raises
     ------
@@ -34,6 +39,7 @@ def make(name: str, requirements: Path, *, into: Path) -> Path:
     python, stamp = folder / "bin" / "python", folder / ".installed"
     wanted = text(requirements)
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        say(f"environment of {name}")
         run(sys.executable, "-m", "venv", "--clear", folder)
         pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         run(*pip, "--requirement", requirements)

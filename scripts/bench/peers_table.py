@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
+from sides import METASCHEDULE, OURS, TUNED
+
 
 def markdown(report: Mapping[str, Any]) -> str:
     """Return the table, and under it versions and causes.
@@ -36,7 +38,10 @@ def markdown(report: Mapping[str, Any]) -> str:
     for side, title in titles.items():
         threads = report["sides"][side]["threads"]
         lines.append(f"- {title}: {versions(side, rows)}. Threads: {threads}.")
-    lines += [f"- {name}: not measured. {why}" for name, why in report["not_measured"].items()]
+        lines += [f"  {text}" for text in reached(side, rows)]
+    lines += [f"- {name}: not measured; {why}" for name, why in report["not_measured"].items()]
+    if report["left"]:
+        lines.append(f"- Not measured, for the run had a limit: {', '.join(report['left'])}.")
     return "\n".join(lines) + "\n"
 
 
@@ -61,7 +66,7 @@ def cell(row: Mapping[str, Any], causes: Sequence[Mapping[str, Any]]) -> str:
     digits = 1 if row["median_us"] >= 1e4 else 2
     text = f"{row['median_us'] / 1e3:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
     star = "\\*" if row["is_alone"] else ""
-    return text + star + (f" {row['ratio']:.2f}×" if row["side"] != "tvmfuse" else "")
+    return text + star + (f" {row['ratio']:.2f}×" if row["side"] != OURS and row["ratio"] else "")
 
 
 def mean(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -90,3 +95,17 @@ def versions(side: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return what a side says that it is."""
     said = dict.fromkeys(row["version"] for row in rows if row["side"] == side)
     return "; ".join(version for version in said if version) or "not loaded"
+
+
+def reached(side: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say how far tuning came on each network, for the sides that are tuned."""
+    told = [row for row in rows if row["side"] == side and row["compiled"]]
+    if side == TUNED:
+        return [
+            f"{row['network']}: {row['compiled']['schedules'].get('tuned', 0)} of "
+            f"{row['compiled']['kernels']} kernels have records."
+            for row in told
+        ]
+    if side == METASCHEDULE:
+        return [f"{row['network']}: {row['compiled']['said']}" for row in told]
+    return []

@@ -1,8 +1,11 @@
-"""Measure the tuning store with many records: its size, its look-ups, what opening it reads.
+"""Measure the tuning store with many records and with many writers.
 
-    python scripts/bench/store_figures.py [--records 1000000] [--json FILE]
+    PYTHONPATH=.:scripts python scripts/bench/store_figures.py [--filled FILE]
 
-Fills a SQLite store with made-up records, and prints how SQLite finds the best one.
+Fills a SQLite store with made-up records (minutes; ``--filled`` keeps it for another time), times
+look-ups, counts what opening it reads and prints how SQLite finds the best record. Then 8
+processes commit to one new store, by SQLite and by PostgreSQL. Writes ``results/store.json`` and
+``.md``, which README shows; exits with 1 where a goal is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from faults import postgres, trials
 
+from tvmfuse.host import detect
 from tvmfuse.store import (
     Device,
     Query,
@@ -32,8 +37,9 @@ from tvmfuse.store import (
     rows,
     schema,
 )
-from tvmfuse.store.queries import ranked_statement
+from tvmfuse.store.queries import ranked
 
+RESULTS = Path(__file__).parent / "results"
 LONGEST_LOOK_UP_MS = 2.0
 MOST_READ_BYTES = 10e6
 _BATCH = 20_000
@@ -89,7 +95,7 @@ def look_ups(store: Store, *, n_look_ups: int = 500, seed: int = 1) -> list[floa
 
 def query_plan(store: Store) -> list[str]:
     """Return how SQLite finds the best record."""
-    statement = ranked_statement(_query(0, 0), any_of_family=False).limit(1)
+    statement = ranked(_query(0, 0), any_of_family=False, limit=1)
     dialect = store.backend.engine.dialect
     text = str(statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
@@ -110,11 +116,10 @@ def _query(number: int, device: int) -> Query:
 
 
 def measure(path: Path, n_records: int) -> dict[str, Any]:
-    """Fill a store and return its figures."""
-    began = time.monotonic()
-    with open_store(path) as store:
-        fill(store, n_records)
-    seconds = time.monotonic() - began
+    """Return the figures of a store, which is filled where it is not there yet."""
+    if not path.exists():
+        with open_store(path) as store:
+            fill(store, n_records)
     with open_store(path) as store:  # loads what Python loads late
         store.best(_query(0, 0))
     before, began = read_bytes(), time.perf_counter()
@@ -125,33 +130,80 @@ def measure(path: Path, n_records: int) -> dict[str, Any]:
         read_by_first = read_bytes() - before
         times_ms = sorted(look_ups(store))
         plan = query_plan(store)
+        ((number, _),) = store.count()
     return {
-        "records": n_records,
+        "records": number,
         "file_mib": round(path.stat().st_size / 2**20),
-        "filled_in_s": round(seconds),
         "opening_ms": round(opening_ms, 2),
         "opening_reads_bytes": read_by_opening,
         "opening_and_first_look_up_read_bytes": read_by_first,
         "look_up_median_ms": round(statistics.median(times_ms), 2),
         "look_up_99_of_100_ms": round(times_ms[int(len(times_ms) * 0.99)], 2),
         "query_plan": plan,
-        "load": round(os.getloadavg()[0], 1),
-        "cores": os.cpu_count(),
     }
 
 
+def writers(folder: Path) -> dict[str, Mapping[str, object]]:
+    """Return what 8 processes that commit 500 times each came to, by back end."""
+    sizes = {"n_processes": 8, "n_commits": 500}
+    found = {"SQLite": trials.many_writers(str(folder / "shared.db"), **sizes).figures}
+    programs = postgres.find_programs()
+    if programs is None:
+        print(postgres.MISSING, file=sys.stderr)
+        return found
+    with postgres.running(programs) as server:
+        return {**found, "PostgreSQL": trials.many_writers(server.new_database(), **sizes).figures}
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Return the figures for README."""
+    rows = [
+        ("records", f"{figures['records']:,}"),
+        ("size of the file", f"{figures['file_mib']} MiB"),
+        (
+            "best record of a kernel, of 500 random ones",
+            f"{figures['look_up_median_ms']} ms, 99 of 100 within "
+            f"{figures['look_up_99_of_100_ms']} ms",
+        ),
+        (
+            "opening, and what it reads with the first look-up",
+            f"{figures['opening_ms']} ms, "
+            f"{figures['opening_and_first_look_up_read_bytes'] / 1e6:.2f} MB",
+        ),
+    ]
+    for name, found in figures["writers"].items():
+        said = (
+            f"{found['commits a second']} commits a second, longest wait {found['longest wait']}, "
+            f"{found['lost']} lost, {found['on a wrong workload']} on a wrong workload"
+        )
+        rows.append((f"{found['commits']:,} commits by 8 processes, {name}", said))
+    lines = [f"{figures['date']}, {figures['machine']}.", "", "| what | figure |", "| --- | --- |"]
+    lines += [f"| {what} | {figure} |" for what, figure in rows]
+    plan = "\n".join(figures["query_plan"])
+    return "\n".join([*lines, "", "How SQLite finds it:", "", f"```text\n{plan}\n```", ""])
+
+
 def main() -> int:
-    """Print the figures; exit with 1 where a goal is missed."""
+    """Measure, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument(
+        "--filled", type=Path, help="the store; made and kept where it is not there"
+    )
+    parser.add_argument("--into", type=Path, default=RESULTS, help="where to write the figures")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        figures = measure(Path(folder) / "tvmfuse.db", given.records)
-    print(json.dumps(figures, indent=1))
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=1) + "\n")
-    is_quick = figures["look_up_median_ms"] < LONGEST_LOOK_UP_MS
+        filled = given.filled or Path(folder) / "tvmfuse.db"
+        figures = {
+            "date": time.strftime("%Y-%m-%d"),
+            "machine": f"{detect().model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+            **measure(filled, given.records),
+            "writers": writers(Path(folder)),
+        }
+    (given.into / "store.json").write_text(json.dumps(figures, indent=1) + "\n")
+    (given.into / "store.md").write_text(table(figures))
+    print(table(figures))
+    is_quick = figures["look_up_99_of_100_ms"] < LONGEST_LOOK_UP_MS
     is_small = figures["opening_and_first_look_up_read_bytes"] < MOST_READ_BYTES
     return 0 if is_quick and is_small else 1
 

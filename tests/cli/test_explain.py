@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -26,9 +30,12 @@ def test_json_names_groups_nodes_and_times(cli: Cli, affine_onnx: Path) -> None:
         "ops",
         "fused_ops",
         "saved_us",
+        "fused_us",
+        "unfused_us",
         "fused",
         "alone",
         "refused",
+        "near",
     ]
     (group,) = found["fused"]
     assert group["ops"] == ["multiply", "add"]
@@ -40,6 +47,67 @@ def test_why_keeps_what_concerns_one_node(cli: Cli, affine_onnx: Path) -> None:
     node = cli("explain", affine_onnx, "--json").json["fused"][0]["nodes"][0]
     found = cli("explain", affine_onnx, "--why", node, "--json").json
     assert all(node in match["nodes"] for match in found["fused"] + found["refused"])
+
+
+@pytest.fixture
+def gated(tmp_path: Path) -> Path:
+    """A product with an activation that no pattern knows, and a clip, each node named."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="/proj/MatMul"),
+        helper.make_node("ArgMax", ["m"], ["a"], name="/pick/ArgMax"),
+        helper.make_node("HardSwish", ["m"], ["y"], name="/act/HardSwish"),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 4]) for n in "xy")
+    a = helper.make_tensor_value_info("a", TensorProto.INT64, [1, 4])
+    w = numpy_helper.from_array(np.eye(4, dtype="float32"), "w")
+    graph = helper.make_graph(nodes, "gated", [x], [y, a], [w])
+    path = tmp_path / "gated.onnx"
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def test_every_operator_has_the_name_of_its_node(cli: Cli, gated: Path) -> None:
+    found = cli("explain", gated, "--json").json
+    nodes = {node for group in found["fused"] for node in group["nodes"]}
+    nodes |= {op["node"] for op in found["alone"]}
+    assert nodes == {"/proj/MatMul", "/act/HardSwish", "/pick/ArgMax"}
+
+
+def test_every_operator_has_a_group_or_a_reason(cli: Cli, gated: Path) -> None:
+    found = cli("explain", gated, "--json").json
+    assert found["ops"] == found["fused_ops"] + len(found["alone"])
+    for op in found["alone"]:
+        assert op["reason"] or op["near"] or op["op"] == "argmax"
+        assert op["time_us"] > 0
+    assert found["unfused_us"] == pytest.approx(found["fused_us"] + found["saved_us"])
+
+
+def test_near_names_the_condition_that_failed(cli: Cli, gated: Path) -> None:
+    found = cli("explain", gated, "--near", "matmul_bias_act", "--json").json
+    assert {miss["pattern"] for miss in found["near"]} == {"matmul_bias_act"}
+    nearest = found["near"][0]
+    assert nearest["condition"] == ("the intermediate /proj/MatMul is also read by /pick/ArgMax")
+    assert "is also read by" in " ".join(
+        cli("explain", gated, "--near", "matmul_bias_act").out.split()
+    )
+
+
+def test_near_of_an_unknown_pattern_is_2(cli: Cli, gated: Path) -> None:
+    answer = cli("explain", gated, "--near", "convolution")
+    assert answer.code == 2
+    assert "there is no pattern 'convolution'" in answer.error
+
+
+def test_kernels_name_the_nodes_they_compute(cli: Cli, gated: Path, tmp_path: Path) -> None:
+    assert cli("compile", gated, "-o", tmp_path / "m.tvmfuse").code == 0
+    kernels = json.loads((tmp_path / "m.tvmfuse" / "kernels.json").read_text())["kernels"]
+    assert {node for kernel in kernels for node in kernel["nodes"]} == {
+        "/proj/MatMul",
+        "/act/HardSwish",
+        "/pick/ArgMax",
+    }
+    assert any("proj_MatMul" in kernel["name"] for kernel in kernels)
 
 
 def test_why_of_an_unknown_node_is_2(cli: Cli, affine_onnx: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tvmfuse import testing
-from tvmfuse._tvm import te, tvm
+from tvmfuse._tvm import registers, te, tvm
 from tvmfuse.kernels import approx, families
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form
@@ -111,7 +111,8 @@ def run(
     scheduled = families.schedule(te.create_prim_func(list(tensors)), machine)
     assert (scheduled.family, scheduled.note) == (family, "")
     function = scheduled.function.with_attr("global_symbol", "main")
-    library = tvm.compile(tvm.IRModule({"main": function}), target=host())
+    module = tvm.IRModule({"main": function})
+    library = tvm.compile(module, target=host(), tir_pipeline=registers.PIPELINE)
     shape = tuple(int(extent) for extent in tensors[-1].shape)
     # One element more than the result, to see whether something is written behind it.
     memory = np.full(int(np.prod(shape)) + 1, 77.0, "float32")

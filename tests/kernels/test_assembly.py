@@ -7,7 +7,7 @@ reached a register; either costs more than half of the speed.
 import pytest
 
 from tests.kernels.assembly import AARCH64, AARCH64_INTEGERS, X86, X86_INTEGERS, fma_loops
-from tvmfuse._tvm import te, tirx, tvm
+from tvmfuse._tvm import registers, te, tirx, tvm
 from tvmfuse.kernels import conv, families, gemm
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.gemm import integer
@@ -24,7 +24,9 @@ def hot_loop(emit, cpu, dialects=(X86, AARCH64)):
     scheduled = families.schedule(function, machine_of(target))
     assert not scheduled.note
     module = tvm.IRModule({"main": scheduled.function.with_attr("global_symbol", "main")})
-    assembly = tvm.compile(module, target.tvm()).mod.inspect_source("asm")
+    assembly = tvm.compile(
+        module, target.tvm(), tir_pipeline=registers.PIPELINE
+    ).mod.inspect_source("asm")
     return fma_loops(assembly, dialects[cpu == "neoverse-n1"])[0]
 
 

@@ -32,25 +32,29 @@ def kernels() -> dict[str, list[Any]]:
     a, b = image(6, 8), weight(8, 16)
     flat = image(4, 50)
     q, k, v = (te.placeholder((1, 2, 9, 8), name=name) for name in "qkv")
-    heads = Attention(
-        batch=1,
-        heads=2,
-        queries=9,
-        keys=9,
-        depth=8,
-        width=8,
-        query=lambda *i: q[i],
-        key=lambda *i: k[i],
-        value=lambda *i: v[i],
-        score=lambda product, *_: product,
-    )
+
+    def heads(q: Any, k: Any, v: Any) -> Attention:
+        return Attention(
+            batch=1,
+            heads=2,
+            queries=9,
+            keys=9,
+            depth=8,
+            width=8,
+            query=lambda *i: q[i],
+            key=lambda *i: k[i],
+            value=lambda *i: v[i],
+            score=lambda product, *_: product,
+        )
+
     return {
-        "attention": [q, k, v, attention.emit(heads, MACHINE)],
+        "attention": [q, k, v, attention.emit(heads, (q, k, v), MACHINE)],
         "conv": [x, w, conv.emit(x, w, Window((3, 3)), MACHINE)],
         "window": [x, window.emit_max(x, Window((2, 2)), MACHINE)],
         "gemm": [a, b, gemm.emit_batched(a, b, MACHINE)],
         "reduction": [flat, reduction.softmax(flat, 1, MACHINE.lanes)],
         "elementwise": [flat, topi.exp(flat)],
+        "nest": [x, topi.exp(topi.sum(x, 2))],
         "generic": [flat, topi.sum(flat, 1)],
     }
 

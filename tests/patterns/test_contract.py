@@ -3,8 +3,9 @@
 import pytest
 
 from tvmfuse import testing
-from tvmfuse._pipeline import Options, pipeline
+from tvmfuse._pipeline import Options, pipeline, prepare
 from tvmfuse._tvm import tvm
+from tvmfuse.passes.verify import is_one_kernel, kernel_facts
 from tvmfuse.patterns.base import Case, Operand, Pattern
 from tvmfuse.patterns.registry import Registry, builtin
 from tvmfuse.plan import RunTime
@@ -50,6 +51,15 @@ def test_case_is_right_by_the_kernels_of_the_pipeline(pattern, case, dtype, targ
     stages = pipeline(target, options=options)
     executable = tvm.compile(mod, target.tvm(), relax_pipeline=stages)
     testing.check_numbers(pattern, case, values, executable=executable)
+
+
+@pytest.mark.parametrize(("pattern", "case"), CASES)
+def test_case_becomes_one_kernel(pattern, case, target):
+    mod, _ = testing.build(case, testing.graph_of(pattern, case), "float32")
+    options = Options(registry=Registry((pattern,)), cost_model=AlwaysFuse())
+    kernels = prepare(mod, target, options=options).schedules.kernels
+    for name, kernel in kernels.items():
+        assert is_one_kernel(kernel_facts(kernel.function)), f"{name}: {kernel.note}"
 
 
 @pytest.mark.parametrize(("pattern", "case"), NEAR_MISSES)

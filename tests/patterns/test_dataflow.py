@@ -1,12 +1,13 @@
 """A function as a graph: who reads whom, what leaves a set, what is convex."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvmfuse import testing
 from tvmfuse._tvm import relax, tirx, tvm
+from tvmfuse._tvm.labels import with_label
 from tvmfuse.patterns.base import Case, Operand
-from tvmfuse.patterns.dataflow import Dataflow, label_span
+from tvmfuse.patterns.dataflow import Dataflow
 from tvmfuse.patterns.elementwise import Elementwise
 
 X = Operand((3, 4))
@@ -49,7 +50,7 @@ def test_label_is_kept_with_the_call_else_it_is_the_variable():
     of_a_file = tvm.ir.Span(tvm.ir.SourceName("model.py"), 0, 0, 0, 0)
     block = relax.BlockBuilder()
     with block.function("main", [x]):
-        named = block.emit(relax.Call(call.op, call.args, span=label_span("/layer/Exp")))
+        named = block.emit(with_label(call, "/layer/Exp"))
         script = relax.Call(call.op, [named], span=of_a_file)
         block.emit_func_output(block.emit(script, name_hint="result"))
     flow = Dataflow.of("main", block.get()["main"])
@@ -110,6 +111,7 @@ def reaches(flow, start, goals, avoiding):
     return False
 
 
+@settings(deadline=None)
 @given(steps=GRAPHS, data=st.data())
 def test_sweep_agrees_with_searching_every_path(steps, data):
     flow = random_flow(steps)

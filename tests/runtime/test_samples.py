@@ -53,3 +53,11 @@ def test_pictures_in_bytes_use_the_full_range() -> None:
 
 def test_an_extent_with_a_name_becomes_one() -> None:
     assert one("x", ("batch", 3), "float32").shape == (1, 3)
+
+
+def test_made_up_arrays_can_be_read_where_they_lie() -> None:
+    specs = [
+        TensorSpec(f"x{i}", (1000 + i, 33), dtype) for i, dtype in enumerate(("float32", "int8"))
+    ]
+    for array in random_inputs(specs).values():
+        assert array.ctypes.data % 64 == 0

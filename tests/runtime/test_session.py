@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from tvmfuse._tvm import relax, tvm
 from tvmfuse.errors import BundleError, InputError
 from tvmfuse.frontend import Signature, TensorSpec
 from tvmfuse.runtime import Session, load
+from tvmfuse.runtime.memory import LargePages
 
 if TYPE_CHECKING:
     from tvmfuse.compiled import Compiled
@@ -202,6 +204,46 @@ def test_outputs_that_share_memory_inside_are_apart_outside() -> None:
     np.testing.assert_array_equal(session(X)[0], X)
     session(X + 1)
     np.testing.assert_array_equal(first[1], X)
+
+
+def _aligned(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return LargePages().empty(shape, np.dtype("float32"))
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_large_arrays_are_answered_alike_wherever_they_lie(offset: int) -> None:
+    shape = (300, 301)
+    session = _identity_session(TensorSpec("x", shape, "float32"))
+    memory = _aligned((301, 301)).reshape(-1)
+    x = memory[offset:][: 300 * 301].reshape(shape)
+    x[...] = np.arange(x.size).reshape(shape)
+    _check_identity(session, x)
+    _check_identity(session, x[::-1])
+    x.flags.writeable = False
+    _check_identity(session, x)
+
+
+def test_large_outputs_are_the_callers_own() -> None:
+    session = _identity_session(TensorSpec("x", (300, 301), "float32"))
+    x = _aligned((300, 301))
+    x[...] = 1
+    first = session(x)
+    assert not any(np.shares_memory(x, found) for found in first)
+    assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(first, 2))
+    x[...] = 2
+    for found in session(x):
+        found[...] = 3
+    assert (x == 2).all()
+    for found in first:
+        np.testing.assert_array_equal(found, np.ones_like(found))
+
+
+def test_what_a_call_gave_goes_into_the_next_without_a_copy() -> None:
+    session = _identity_session(TensorSpec("x", (300, 301), "float32"))
+    joined = session(np.ones((300, 301), "float32"))[3][: 300 * 301].reshape(300, 301)
+    del session
+    again = _identity_session(TensorSpec("x", (300, 301), "float32"))
+    np.testing.assert_array_equal(again(joined)[0], np.ones((300, 301)))
 
 
 def test_an_extent_with_a_name_is_bound_by_each_call() -> None:

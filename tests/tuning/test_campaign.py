@@ -20,13 +20,13 @@ from tvmfuse.plan import Tuned
 from tvmfuse.runtime import Session
 from tvmfuse.store import Filter, Store, open_store
 from tvmfuse.targets import Target, resolve
+from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.campaign import Settings, tune_model
 from tvmfuse.tuning.confirm import Decided
 from tvmfuse.tuning.history import StoreHistory
 from tvmfuse.tuning.measure import Limits
 from tvmfuse.tuning.records import kernel_records
 from tvmfuse.tuning.task import Task, tasks_of
-from tvmfuse.tuning.tuner import Budget
 
 X = np.random.default_rng(1).standard_normal((16, 24)).astype("float32")
 SETTINGS = Settings(Budget(trials=8), limits=Limits(budget_us=1e3))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.tuning.kernels import MadeUp, product, task
+from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.confirm import confirm
 from tvmfuse.tuning.history import MemoryHistory
 from tvmfuse.tuning.measure import Trial
 from tvmfuse.tuning.space import Point, key
 from tvmfuse.tuning.strategy import Search
-from tvmfuse.tuning.tuner import Budget, Progress, Status, Tuner
+from tvmfuse.tuning.tuner import Progress, Status, Tuner
 
 
 def unrolled(point: Point) -> float:

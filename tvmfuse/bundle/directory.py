@@ -75,7 +75,8 @@ class Bundle:
 
     def kernels(self) -> tuple[KernelInfo, ...]:
         """Read the list of kernels."""
-        return tuple(KernelInfo(**row) for row in _read_json(self.path / _KERNELS)["kernels"])
+        rows = _read_json(self.path / _KERNELS)["kernels"]
+        return tuple(KernelInfo(**{**row, "nodes": tuple(row.get("nodes", ()))}) for row in rows)
 
     def params(self) -> Iterator[np.ndarray[Any, Any]]:
         """Read the weights one by one, in the order in which ``main`` takes them.

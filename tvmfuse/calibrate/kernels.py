@@ -96,6 +96,20 @@ def fill(target: Target, *, threads: int, rows: int) -> Any:
     return tvm.compile(_parallel(te.create_prim_func([ones]), "ones"), target.tvm())["main"]
 
 
+def triad(target: Target, *, threads: int, rows: int) -> Any:
+    """Build STREAM's triad, ``a = b + 3 c``, with plain stores.
+
+    Returns
+    -------
+    callable
+        ``f(b, c, a)`` on float32 ``(threads, rows, *row)``.
+    """
+    shape = (threads, rows, *row(target))
+    b, c = (te.placeholder(shape, name=name) for name in "bc")
+    a = te.compute(shape, lambda *at: b[at] + c[at] * tirx.const(3.0, "float32"), name="a")
+    return tvm.compile(_parallel(te.create_prim_func([b, c, a]), "a"), target.tvm())["main"]
+
+
 def chain(target: Target, *, threads: int, length: int) -> Any:
     """Build a model of tiny parallel kernels, one after the other.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,7 @@ from tvmfuse.cli.options import (
     parse_size,
 )
 from tvmfuse.cli.patterns import dropped, registry_with
+from tvmfuse.errors import TuningError
 
 if TYPE_CHECKING:
     from tvmfuse.bundle import Bundle
@@ -99,7 +100,7 @@ def _to_json(compiled: Compiled, bundle: Bundle) -> dict[str, Any]:
         "groups": len(compiled.plan.groups),
         "saved_us": compiled.plan.saved_us,
         "kernels": dict(Counter(kernel.schedule for kernel in compiled.kernels)),
-        "untuned": _untuned(compiled),
+        "untuned": list(compiled.untuned),
         "fallbacks": _fallbacks(compiled),
         "dropped_patterns": dropped(compiled.plan.rejections),
         "seconds": dict(compiled.seconds),
@@ -142,30 +143,22 @@ def _fallbacks(compiled: Compiled) -> list[dict[str, str]]:
 
 
 def _refuse_untuned(compiled: Compiled) -> None:
-    untuned = _untuned(compiled)
-    if untuned:
-        typer.echo(
-            f"tvmfuse: compile: --require-tuned asks for a record of every kernel, but "
-            f"{len(untuned)} have none for this device: {', '.join(untuned)}; "
-            "run tvmfuse tune first",
-            err=True,
-        )
-        raise typer.Exit(1)
+    try:
+        compiled.require_tuned()
+    except TuningError as error:
+        typer.echo(f"tvmfuse: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
 def _tuned(compiled: Compiled) -> tuple[str, str]:
     """Say how many of the kernels that could be tuned are, and which have defaults."""
-    untuned = _untuned(compiled)
+    untuned = compiled.untuned
     n_tuned = sum(kernel.schedule == "tuned" for kernel in compiled.kernels)
     of = f"{n_tuned} of {n_tuned + len(untuned)}"
     return of, f"{len(untuned)} from defaults: {_some(untuned)}" if untuned else ""
 
 
-def _untuned(compiled: Compiled) -> list[str]:
-    return [kernel.name for kernel in compiled.kernels if kernel.schedule == "family"]
-
-
-def _some(names: list[str], limit: int = 6) -> str:
+def _some(names: Sequence[str], limit: int = 6) -> str:
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,12 +18,15 @@ from tvmfuse.cli.options import (
     TargetName,
     parse_size,
 )
-from tvmfuse.cli.patterns import registry_with
+from tvmfuse.cli.patterns import named, registry_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tvmfuse.report.explain import Alone, Explanation, Fused, Refused
+    from tvmfuse.report.near import Near
+
+_MAX_NEAR = 20
 
 
 def explain_model(
@@ -32,6 +36,10 @@ def explain_model(
     shape: Shapes = [],  # noqa: B006 - Typer reads the default, nobody writes to it
     why: Annotated[
         str | None, typer.Option(metavar="NODE", help="Only what concerns this node.")
+    ] = None,
+    near: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="What this pattern nearly matches, and why not."),
     ] = None,
     planner: PlannerName = "optimal",
     max_memory: MaxMemory = None,
@@ -47,8 +55,11 @@ def explain_model(
 
     shapes = dict(map(parse_shape, shape))
     device = calibrated(targets.resolve(target))
+    registry = registry_with(patterns)
+    if near is not None:
+        named(registry, near)
     options = _pipeline.Options(
-        registry=registry_with(patterns),
+        registry=registry,
         strategy=planners.strategy(planner),
         max_memory_bytes=parse_size(max_memory),
     )
@@ -57,28 +68,39 @@ def explain_model(
         imported = import_model(model, shapes=shapes)
         begin("plan")
         planned = _pipeline.plan(imported.module, device, options=options)
-    explanation = explain.explain(planned.plan, planned.graphs)
+        begin("explain")
+        explanation = explain.explain_planned(planned)
     if why is not None:
         explanation = explain.about(explanation, why)
+    if near is not None:
+        explanation = replace(explanation, near=explain.near_to(explanation, near))
     if as_json:
         about = {"model": imported.name, "target": device.spec}
         console.print_json("explain", {**about, **explanation.to_json()})
+    elif near is not None:
+        _print_near(f"What {near} nearly matches", explanation.near[:_MAX_NEAR])
+        if not explanation.near:
+            console.print_text(f"{near} nearly matches nothing here.")
+    elif why is not None:
+        _print_fused(explanation.fused)
+        _print_alone(explanation.alone)
+        _print_refused(explanation.refused)
+        _print_near("Nearly matched", explanation.near[:_MAX_NEAR])
     else:
-        _print(explanation, name=imported.name, target=device.spec, is_detailed=why is not None)
+        _print(explanation, name=imported.name, target=device.spec)
 
 
-def _print(explanation: Explanation, *, name: str, target: str, is_detailed: bool) -> None:
+def _print(explanation: Explanation, *, name: str, target: str) -> None:
     _print_fused(explanation.fused)
     _print_alone(explanation.alone)
-    if is_detailed:
-        _print_refused(explanation.refused)
-        return
+    _print_near("The nearest miss of each pattern", explanation.nearest)
     n_groups = console.count(len(explanation.fused), "group")
     console.print_text(
         f"{name} on {target}: {explanation.n_fused_ops} of {explanation.n_ops} operators in "
-        f"{n_groups}, predicted to save {console.duration(explanation.saved_us)} of a run; "
+        f"{n_groups}, predicted to save {console.duration(explanation.saved_us)} of "
+        f"{console.duration(explanation.unfused_us)}; "
         f"{console.count(len(explanation.refused), 'other match')} not used "
-        "(--why NODE tells which and why)."
+        "(--why NODE tells which and why; --near PATTERN what it lacked)."
     )
 
 
@@ -113,11 +135,30 @@ def _print_alone(ops: Sequence[Alone]) -> None:
         kinds.setdefault((op.op, reason), []).append(op)
     console.print_table(
         "Not fused",
-        (">times", "operator", "why", "first of them"),
-        [(len(alike), op, reason, alike[0].node) for (op, reason), alike in kinds.items()],
+        (">times", "operator", ">time", "why", "first of them"),
+        [
+            (len(alike), op, _time(alike), reason, alike[0].node)
+            for (op, reason), alike in kinds.items()
+        ],
     )
+
+
+def _time(ops: Sequence[Alone]) -> str:
+    known = [op.time_us for op in ops if op.time_us is not None]
+    return console.duration(sum(known)) if known else ""
 
 
 def _print_refused(refused: Sequence[Refused]) -> None:
     rows = [(match.pattern, " + ".join(match.ops), match.stage, match.reason) for match in refused]
     console.print_table("Matches not used", ("pattern", "operators", "stage", "reason"), rows)
+
+
+def _print_near(title: str, near: Sequence[Near]) -> None:
+    console.print_table(
+        title,
+        ("pattern", ">fits", "of the operators ending in", "first condition that failed"),
+        [
+            (miss.pattern, f"{len(miss.ops)} of {miss.total}", miss.nodes[-1], miss.condition)
+            for miss in near
+        ],
+    )

@@ -71,7 +71,7 @@ def show_pattern(
     as_json: AsJson = False,
 ) -> None:
     """Show what a pattern matches, where it is written, and what it is tested on."""
-    pattern = _named(registry_with(patterns), name)
+    pattern = named(registry_with(patterns), name)
     shown = {**_row(pattern, _source(pattern)), "about": inspect.getdoc(type(pattern)) or ""}
     cases = [case.name for case in pattern.cases]
     near_misses = [case.name for case in pattern.near_misses]
@@ -136,10 +136,17 @@ def _chosen(what: str) -> Sequence[Generator]:
 
     if what.endswith(".py") or Path(what).exists():
         return plugins.from_file(Path(what))
-    return (_named(registry.default(), what),)
+    return (named(registry.default(), what),)
 
 
-def _named(registry: Registry, name: str) -> Generator:
+def named(registry: Registry, name: str) -> Generator:
+    """Return the pattern of a name.
+
+    Raises
+    ------
+    PatternError
+        There is none.
+    """
     for pattern in registry.patterns:
         if pattern.name == name:
             return pattern

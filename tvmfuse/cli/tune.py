@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
-import re
 import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,12 +16,12 @@ from tvmfuse.cli.options import AsJson, Database, ModelFile, Shapes, TargetName
 from tvmfuse.errors import InputError
 
 if TYPE_CHECKING:
-    from tvmfuse.store import Session
     from tvmfuse.targets import Target
-    from tvmfuse.tuning.campaign import KernelReport, Report, Settings
+    from tvmfuse.tuning.campaign import KernelReport, Report
+    from tvmfuse.tuning.task import Strategy
     from tvmfuse.tuning.tuner import Status
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_STRATEGIES = ("auto", "families", "metaschedule")
 
 Seed = Annotated[int, typer.Option("--seed", help="Chooses the candidates that are tried.")]
 
@@ -53,6 +51,13 @@ def tune_model_file(
     warm: Annotated[
         bool, typer.Option("--warm", help="Time with weights in cache, as in a small model.")
     ] = False,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(_STRATEGIES),
+            help="Search our spaces, and TVM's for kernels without one; ours alone; TVM's alone.",
+        ),
+    ] = "auto",
     seed: Seed = 0,
     db: Database = None,
     as_json: AsJson = False,
@@ -65,99 +70,46 @@ def tune_model_file(
     from tvmfuse import targets
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
-    from tvmfuse.store import open_store
-    from tvmfuse.store.devices import device_of, target_key
-    from tvmfuse.store.location import locate
-    from tvmfuse.tuning.campaign import tune_model
-    from tvmfuse.tuning.history import StoreHistory
+    from tvmfuse.tuning.budget import budget
+    from tvmfuse.tuning.campaign import Settings, tune_model
+    from tvmfuse.tuning.measure import Limits
+    from tvmfuse.tuning.sessions import open_history
 
     # What can be known to fail is known before the long work.
     shapes = dict(map(parse_shape, shape))
-    settings = _settings(trials, time, until_within, seed=seed, resume=resume, cold=not warm)
+    if strategy not in _STRATEGIES:
+        raise InputError(
+            f"tune: --strategy is one of {', '.join(_STRATEGIES)}, but got {strategy!r}"
+        )
+    settings = Settings(
+        budget(trials, time, until_within),
+        seed=seed,
+        resume=resume,
+        limits=Limits(cold=not warm),
+        strategy=cast("Strategy", strategy),
+    )
     device = calibrated(targets.resolve(target))
+    command = shlex.join(["tvmfuse", *sys.argv[1:]])
     with (
-        open_store(locate(db).database) as store,
+        open_history(db, device, settings, command=command) as history,
         _told_how_to_go_on(),
         console.stages() as stages,
     ):
         stages("import")
         imported = import_model(model, shapes=shapes)
-        with store.session(_session(settings)) as session:
-            history = StoreHistory(store, device_of(device), target_key(device), session)
-            report = tune_model(
-                imported,
-                device,
-                history,
-                settings=settings,
-                stage=stages,
-                progress=lambda status: stages.say(_line(status)),
-            )
+        report = tune_model(
+            imported,
+            device,
+            history,
+            settings=settings,
+            stage=stages,
+            progress=lambda status: stages.say(_line(status)),
+        )
+        name = history.store.name
     if as_json:
-        console.print_json("tune", _to_json(report, imported.name, device, store.name))
+        console.print_json("tune", _to_json(report, imported.name, device, name))
     else:
-        _print(report, imported.name, device, store.name)
-
-
-def _settings(
-    trials: int | None,
-    time: str | None,
-    within: str | None,
-    *,
-    seed: int,
-    resume: bool,
-    cold: bool,
-) -> Settings:
-    from tvmfuse.tuning.campaign import Settings
-    from tvmfuse.tuning.measure import Limits
-    from tvmfuse.tuning.tuner import Budget
-
-    if trials is None and time is None and within is None:
-        time = "5m"
-    budget = Budget(
-        trials,
-        None if time is None else seconds(time),
-        None if within is None else share(within),
-    )
-    return Settings(budget, seed=seed, resume=resume, limits=Limits(cold=cold))
-
-
-def seconds(text: str) -> float:
-    """Read a time such as ``90s``, ``5m`` or ``2h``.
-
-    Raises
-    ------
-    InputError
-        It is none, or not above 0.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise InputError(f"tune: --time must be like 90s, 5m or 2h, but got {text!r}")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def share(text: str) -> float:
-    """Read a share such as ``5%``.
-
-    Raises
-    ------
-    InputError
-        It is none, or not between 0 and 100 %.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
-    if match is None or not 0 < float(match[1]) < 100:
-        raise InputError(f"tune: --until-within must be like 5%, but got {text!r}")
-    return float(match[1]) / 100
-
-
-def _session(settings: Settings) -> Session:
-    from tvmfuse.store import Session
-
-    return Session(
-        command=shlex.join(["tvmfuse", *sys.argv[1:]]),
-        host=platform.node(),
-        seed=settings.seed,
-        settings=asdict(settings),
-    )
+        _print(report, imported.name, device, name)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvmfuse.plan import INLINED, OpGraph, OpKind, OpNode
 
@@ -25,6 +25,8 @@ class Kernel:
         Distinct bytes read of run-time tensors, read of constants, and written.
     parallelism : int
         Elements of the largest output, which is what the work can be split by.
+    launches : int
+        How often a kernel is started for it; 0 for a further part of a joined one.
     """
 
     flops: Mapping[OpKind, float]
@@ -32,6 +34,7 @@ class Kernel:
     constant_bytes: int
     written_bytes: int
     parallelism: int
+    launches: int = 1
 
     @property
     def read_bytes(self) -> int:
@@ -52,6 +55,9 @@ class Kernel:
 def together(graph: OpGraph, *, family: str = "") -> tuple[Kernel, ...]:
     """Return all operators as one kernel; none where there are only views.
 
+    A joined kernel is given part by part: each has its own working set, all share one
+    start and together can be split by all their outputs.
+
     Values between the operators cost no traffic. An inlined one is computed as
     often as it is read (the "utilization" of XLA's GPU performance model): the
     reader of a stretched operand repeats it, an overlapping pooling window, too.
@@ -66,7 +72,16 @@ def together(graph: OpGraph, *, family: str = "") -> tuple[Kernel, ...]:
     if all(op.kind == "view" for op in graph.ops):
         return ()
     repeats = (1.0,) * len(graph.ops) if family in _KEEPS_TILES else _repeats(graph)
-    return (_kernel(graph, graph.ops, graph.outputs, repeats),)
+    if family != "joined":
+        return (_kernel(graph, graph.ops, graph.outputs, repeats),)
+    times = dict(zip(graph.ops, repeats, strict=True))
+    parts = [
+        _kernel(graph, part, graph.outputs, [times[op] for op in part]) for part in _parts(graph)
+    ]
+    total = sum(part.parallelism for part in parts)
+    return tuple(
+        replace(part, parallelism=total, launches=int(i == 0)) for i, part in enumerate(parts)
+    )
 
 
 def apart(graph: OpGraph, *, without: Sequence[int] = ()) -> tuple[Kernel, ...]:
@@ -84,6 +99,17 @@ def apart(graph: OpGraph, *, without: Sequence[int] = ()) -> tuple[Kernel, ...]:
         for op in graph.ops
         if op.kind != "view" and op.binding not in without
     )
+
+
+def _parts(graph: OpGraph) -> list[list[OpNode]]:
+    """Return the operators in sets that share no value they make, in program order."""
+    part_of: dict[int, list[OpNode]] = {}  # by tensor
+    for op in graph.ops:
+        near = {id(part_of[i]): part_of[i] for i in op.inputs if i in part_of}
+        part = [*(other for found in near.values() for other in found), op]
+        made = (i for other in part for i in other.outputs)
+        part_of.update(dict.fromkeys(made, part))
+    return list({id(part): part for part in part_of.values()}.values())
 
 
 def _kernel(

@@ -73,7 +73,7 @@ class Roofline:
         memory_us = self._memory_us(work)
         hidden_us = _OVERLAP * min(compute_us, memory_us)
         busy = min(max(1.0, work.parallelism / _GRAIN), self.peaks.cores) / self.peaks.cores
-        return self.peaks.dispatch_us + (compute_us + memory_us - hidden_us) / busy
+        return work.launches * self.peaks.dispatch_us + (compute_us + memory_us - hidden_us) / busy
 
     def _memory_us(self, work: Kernel) -> float:
         """Return the time to move a kernel's bytes with all cores, in µs.

@@ -33,7 +33,7 @@ def _register(module: ModuleType) -> None:
 
 def _pipeline(**options: Any) -> Any:
     """Make the pipeline: imported late, since it needs all of tvmfuse."""
-    from tvmfuse._pipeline import pipeline
+    from tvmfuse._api import pipeline
 
     return pipeline(**options)
 

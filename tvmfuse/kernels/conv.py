@@ -234,7 +234,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         place = choose("pad_within", ("task", "row"), default="task")
         sch.compute_at(pad, task if place == "task" else rows[0])
         sch.vectorize(sch.get_loops(pad)[-1])
-    _register_tile(sch, anchor, outer[-1], machine, choose)
+    register_tile(sch, anchor, outer[-1], machine, choose)
     _vector_block(sch, oi, machine)
     for loop in inner:
         sch.unroll(loop)
@@ -243,9 +243,10 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
 _FLAT_AXES = 6  # n, o, pixel, oi and the two sums of a pointwise convolution
 
 
-def _register_tile(
+def register_tile(
     sch: Schedule, anchor: Block, below: Loop, machine: Machine, choose: Choose
 ) -> None:
+    """Schedule the sum of one register tile, which ``anchor`` computes within ``below``."""
     spatial, reduced = blocks.inner_loops(sch, anchor, below)
     batch, channels, *pixels, lanes = spatial
     steps = blocks.extent(sch, reduced[-1])

@@ -8,19 +8,36 @@ from typing import Any
 
 from tvmfuse._tvm import s_tir, tirx, tvm
 from tvmfuse.errors import LoweringError
-from tvmfuse.kernels import attention, blocks, conv, elementwise, gemm, generic, reduction, window
+from tvmfuse.kernels import (
+    attention,
+    blocks,
+    conv,
+    elementwise,
+    gemm,
+    generic,
+    joined,
+    nest,
+    reduction,
+    window,
+    winograd,
+)
 from tvmfuse.kernels.blocks import FAMILY, Choose, Schedule, default_choice
 from tvmfuse.kernels.tiling import Machine
+
+JOINED = "joined"
+"""Kernels of several parts; what the parts are is seen by their blocks."""
 
 Apply = Callable[[Schedule, Machine, Choose], None]
 
 FAMILIES: Mapping[str, Apply] = {
     "attention": attention.schedule,
     "conv": conv.schedule,
+    "winograd": winograd.schedule,
     "window": window.schedule,
     "gemm": gemm.schedule,
     "reduction": reduction.schedule,
     "elementwise": elementwise.schedule,
+    "nest": nest.schedule,
     "generic": generic.schedule,
 }
 
@@ -64,8 +81,10 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     if not blocks.is_made_of_blocks(function):
         return Scheduled(finished(function, function), "", "a call of the runtime")
     family = family_of(function)
+    if family == JOINED:
+        return _joined(function, machine, choose)
     note = ""
-    for name in dict.fromkeys((family, "generic")):
+    for name in dict.fromkeys((family, "nest", "generic")):
         # Held while it is scheduled: TVM changes a function that only the schedule refers to
         # in place, and with it the body that it shares with the original.
         module = as_module(function)
@@ -79,17 +98,47 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     return Scheduled(finished(function, function), "", note)
 
 
+def _joined(function: Any, machine: Machine, choose: Choose) -> Scheduled:
+    """Schedule a kernel of several parts, each by its family."""
+    notes: list[str] = []
+
+    def schedule_part(part: Any, choose_of_part: Choose) -> Any:
+        scheduled = schedule(part, machine, choose_of_part)
+        notes.append(scheduled.note)
+        return scheduled.function
+
+    parts = joined.split(function)
+    try:
+        result, family = joined.join(function, parts, schedule_part, choose), JOINED
+    except LoweringError as error:
+        notes.insert(0, f"{JOINED}: {error}")
+        result, family = joined.in_sequence(function, parts, schedule_part, choose), "generic"
+    note = "; ".join(dict.fromkeys(filter(None, notes)))
+    return Scheduled(finished(function, result), family, note)
+
+
 def family_of(function: Any) -> str:
     """Return the family that a kernel belongs to, by the blocks in it."""
     sch = s_tir.Schedule(as_module(function))
     found = blocks.children(sch)
     named = {str(sch.get(block).annotations.get(FAMILY, "")) for block in found} - {""}
+    is_plain = not named and not any(blocks.is_reduction(sch, block) for block in found)
+    if is_plain and len({_shape(sch, block) for block in blocks.outputs(sch)}) == 1:
+        return "elementwise"
+    if len(joined.split(function)) > 1:
+        return JOINED
     anchored = sorted(named - {"reduction"})
     if anchored:
         return anchored[0]
     if named:
         return "reduction"
-    return "generic" if any(blocks.is_reduction(sch, block) for block in found) else "elementwise"
+    if is_plain:
+        return "elementwise"
+    return "generic" if len(found) == 1 else "nest"
+
+
+def _shape(sch: Schedule, block: Any) -> tuple[str, ...]:
+    return tuple(str(d) for d in sch.get(block).writes[0].source.ty.shape)
 
 
 def as_module(function: Any) -> Any:

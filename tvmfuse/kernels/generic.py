@@ -11,18 +11,19 @@ from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import Block, Choose, Schedule
 from tvmfuse.kernels.tiling import Machine, product
 
-_MIN_PARALLEL_STEPS = 16384  # below this, starting threads costs more than it saves
+MIN_PARALLEL_STEPS = 16384  # below this, starting threads costs more than it saves
 
 
 def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     """Schedule every loop nest of a kernel by itself."""
-    _inline_what_can_be(sch)
+    inline_what_can_be(sch)
     for block in blocks.children(sch):
         if sch.get_loops(block):
             _schedule_nest(sch, block, machine)
 
 
-def _inline_what_can_be(sch: Schedule) -> None:
+def inline_what_can_be(sch: Schedule) -> None:
+    """Inline every elementwise block that is no result and lets itself be inlined."""
     results = blocks.outputs(sch)
     for block in blocks.children(sch):
         if blocks.is_reduction(sch, block) or any(blocks.same(sch, block, out) for out in results):
@@ -51,7 +52,7 @@ def _schedule_nest(sch: Schedule, block: Block, machine: Machine) -> None:
     else:
         outer = [*outer, last]
     sch.reorder(*outer, *reduced, *vector)
-    if steps >= _MIN_PARALLEL_STEPS:
+    if steps >= MIN_PARALLEL_STEPS:
         sch.parallel(sch.fuse(*outer) if len(outer) > 1 and not vector else outer[0])
     for loop in vector:
         sch.vectorize(loop)

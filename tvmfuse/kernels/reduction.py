@@ -145,8 +145,6 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     rank = _rank(sch)
     blocks.inline_cheap(sch)
     out, *more = blocks.outputs(sch)
-    if more:
-        raise LoweringError(f"one output is required, but the kernel has {len(more) + 1}")
     loops = sch.get_loops(out)
     if not loops:
         raise LoweringError("a reduction to one number has no rows")
@@ -160,7 +158,10 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     elements = product(blocks.extents(sch, loops)) if is_full else _work(sch)
     is_large = elements >= _MIN_PARALLEL_ELEMENTS
     is_parallel = choose("is_parallel", (False, True), default=is_large)
-    _by_rows(sch, out, outside, within, machine, is_parallel=is_parallel)
+    if more:
+        _after_first(sch, out, outside, within, machine, is_parallel=is_parallel)
+    else:
+        _by_rows(sch, out, outside, within, machine, is_parallel=is_parallel)
 
 
 def _by_rows(
@@ -197,6 +198,29 @@ def _by_rows(
         _vectorize_row(sch, block, row, machine)
     if reduced:
         sch.decompose_reduction(out, reduced[0])
+
+
+def _after_first(
+    sch: Schedule,
+    first: Block,
+    outside: list[Any],
+    within: list[Any],
+    machine: Machine,
+    *,
+    is_parallel: bool,
+) -> None:
+    """Compute each row of the first of several results, and all that follows from it."""
+    if not outside or not within:
+        raise LoweringError("the first of several results must hold whole rows")
+    sch.reorder(*outside, *within)
+    row = sch.fuse(*outside) if len(outside) > 1 else outside[0]
+    steps = [b for b in blocks.children(sch) if not blocks.same(sch, b, first)]
+    for block in steps:
+        sch.reverse_compute_at(block, row, preserve_unit_loops=True)
+    if is_parallel:
+        sch.parallel(row)
+    for block in (first, *steps):
+        _vectorize_row(sch, block, row, machine)
 
 
 def _vectorize_row(sch: Schedule, block: Block, row: Any, machine: Machine) -> None:

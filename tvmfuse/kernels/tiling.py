@@ -141,7 +141,9 @@ def gemm_tile(m: int, n: int, machine: Machine) -> GemmTile:
     return min(tiles, key=lambda tile: (cost(tile), -tile.columns))
 
 
-def conv_tile(height: int, width: int, blocks: int, machine: Machine, *, depth: int) -> ConvTile:
+def conv_tile(
+    height: int, width: int, blocks: int, machine: Machine, *, depth: int, is_exact: bool = False
+) -> ConvTile:
     """Choose the register tile of a channel-blocked convolution.
 
     Every tile of pixels reads the weights of its channel blocks anew. While these fit a
@@ -157,6 +159,8 @@ def conv_tile(height: int, width: int, blocks: int, machine: Machine, *, depth: 
         The device.
     depth : int
         Products in one result: input channels x window.
+    is_exact : bool
+        Whether the tile must divide the image.
 
     Returns
     -------
@@ -178,6 +182,7 @@ def conv_tile(height: int, width: int, blocks: int, machine: Machine, *, depth: 
         for pixels in range(1, min(width, machine.max_rows(part * vectors)) + 1)
         for rows in range(1, min(height, machine.max_rows(part * vectors) // pixels) + 1)
         if rows == 1 or pixels == width
+        if not is_exact or (height % rows, width % pixels) == (0, 0)
     ]
     return min(tiles, key=lambda tile: (cost(tile), tile.height, -tile.width))
 

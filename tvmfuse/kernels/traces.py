@@ -7,6 +7,7 @@ from typing import Any
 
 from tvmfuse._tvm import s_tir, tirx
 from tvmfuse._tvm.failures import FAILURES, reason
+from tvmfuse._tvm.imports import import_tensor_intrinsics
 from tvmfuse.kernels.families import Scheduled, as_module, finished
 
 FAMILY = "metaschedule"
@@ -27,6 +28,8 @@ def replay(function: Any, trace: Sequence[Any]) -> Scheduled:
     Scheduled
         With a note where the trace does not fit; the function is as it was then.
     """
+    if any(instruction[0] == "Tensorize" for instruction in trace[0]):
+        import_tensor_intrinsics()
     module = as_module(function)  # held, so that TVM copies what it changes
     schedule = s_tir.Schedule(module)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tvmfuse._tvm import relax, tirx, tvm
+from tvmfuse._tvm import registers, relax, tirx, tvm
 from tvmfuse.errors import LoweringError
 
 # How TVM fails to generate code: its own errors, and what LLVM's verifier reports.
@@ -47,7 +47,12 @@ def generate(mod: Any, target: Any) -> Any:
         With its function ``main``.
     """
     with target:
-        return tvm.compile(finish(mod, target), target, relax_pipeline=_nothing())
+        return tvm.compile(
+            finish(mod, target),
+            target,
+            relax_pipeline=_nothing(),
+            tir_pipeline=registers.PIPELINE,
+        )
 
 
 def broken_kernels(mod: Any, target: Any) -> Iterator[tuple[str, str]]:
@@ -66,7 +71,7 @@ def broken_kernels(mod: Any, target: Any) -> Iterator[tuple[str, str]]:
         alone = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
         try:
             with target:
-                tvm.compile(alone, target)
+                tvm.compile(alone, target, tir_pipeline=registers.PIPELINE)
         except FAILURES as error:
             yield str(var.name_hint), one_line(error)
 

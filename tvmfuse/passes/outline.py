@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from tvmfuse.patterns.dataflow import Dataflow, constants
 
 # Enough to tell groups apart at a glance; the rest is in their bodies.
 _NAMED_OPERATORS = 4
+_NODE_CHARACTERS = 32  # the end of a path of modules tells most
 
 
 @dataclass(frozen=True)
@@ -224,9 +226,14 @@ def _param_name(arg: Any, position: int) -> str:
 
 
 def _group_name(flow: Dataflow, unit: Unit) -> str:
-    """Name a group by its operators and its first binding: ``conv2d_add_relu_3``."""
+    """Name a group by its operators and its first node: ``conv2d_add_relu_layer1_conv1``.
+
+    Where the model names no nodes, by its first binding: ``conv2d_add_relu_3``.
+    """
     names = [flow.operators[i].rpartition(".")[2] for i in unit.members if flow.operators[i]]
     shown = names[:_NAMED_OPERATORS]
     if len(names) > len(shown):
         shown.append(f"and_{len(names) - len(shown)}_more")
-    return "_".join([*shown, str(unit.origin[0])])
+    node = re.sub(r"\W+", "_", flow.labels[unit.members[0]], flags=re.ASCII).strip("_")
+    has_node = node and flow.labels[unit.members[0]] != str(flow.var(unit.members[0]).name)
+    return "_".join([*shown, node[-_NODE_CHARACTERS:] if has_node else str(unit.origin[0])])

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm.labels import flattened, with_label
 from tvmfuse.errors import LoweringError
 from tvmfuse.passes.outline import with_blocks
-from tvmfuse.patterns.dataflow import Dataflow, functions, label_span
+from tvmfuse.patterns.dataflow import Dataflow, functions
 
 Rule = Callable[[Dataflow, int], Any]
 """Called with a function and the position of a binding; returns an expression or None."""
@@ -82,16 +83,19 @@ def replaced(flow: Dataflow, function: Any, values: dict[int, Any]) -> Any:
     """Return ``function`` with the bindings at some positions bound to other values."""
     blocks: list[list[Any]] = [[] for _ in function.body.blocks]
     for position, binding in enumerate(flow.bindings):
+        block = flow.block_of[position]
         if position in values:
-            binding = relax.VarBinding(binding.var, values[position])
-        blocks[flow.block_of[position]].append(binding)
+            variable = relax.DataflowVar if block in flow.pure_blocks else relax.Var
+            nested, value = flattened(values[position], flow.labels[position], variable)
+            blocks[block] += nested
+            binding = relax.VarBinding(binding.var, value)
+        blocks[block].append(binding)
     return with_blocks(function, blocks)
 
 
 def labelled(call: Any, flow: Dataflow, position: int) -> Any:
     """Return ``call`` under the name that a person knows the binding at ``position`` by."""
-    span = label_span(flow.labels[position])
-    return relax.Call(call.op, call.args, call.attrs, call.ty_args, span)
+    return with_label(call, flow.labels[position])
 
 
 def _rewritten(flow: Dataflow, function: Any, rules: Sequence[Rule]) -> Any:

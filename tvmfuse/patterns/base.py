@@ -153,6 +153,11 @@ class Pattern(Generator):
                 if found is not None:
                     yield Match(found.members, self.family, self.check(found))
 
+    @property
+    def variants(self) -> Sequence[Traced]:
+        """Every variant of the graph."""
+        return [traced for variants in self._traced.values() for traced in variants]
+
     @cached_property
     def _traced(self) -> Mapping[str, Sequence[Traced]]:
         """Every variant, by the operator of its root."""

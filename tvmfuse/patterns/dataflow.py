@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm.labels import label_of
 from tvmfuse.patterns import operators
 from tvmfuse.plan import OpKind
 
@@ -124,7 +125,7 @@ class Dataflow:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """What a person calls each binding: its name in the model file, else its variable's."""
-        return tuple(_label(binding) for binding in self.bindings)
+        return tuple(label_of(binding) for binding in self.bindings)
 
     def value(self, position: int) -> Any:
         """Return the expression bound at ``position``."""
@@ -212,19 +213,3 @@ def _kind(value: Any) -> OpKind:
 
 def _value(binding: Any) -> Any:
     return binding.value
-
-
-# TVMScript puts the name of its file into spans, so a label must be told from one.
-_LABEL = "tvmfuse label: "
-
-
-def label_span(label: str) -> Any:
-    """Return a span that keeps what a person calls a call, whatever binds it later."""
-    return tvm.ir.Span(tvm.ir.SourceName(_LABEL + label), 0, 0, 0, 0)
-
-
-def _label(binding: Any) -> str:
-    source = getattr(getattr(binding.value.span, "source_name", None), "name", "")
-    if source.startswith(_LABEL):
-        return str(source.removeprefix(_LABEL))
-    return str(binding.var.name)

@@ -16,7 +16,9 @@ from tvmfuse.patterns import operators, references
 from tvmfuse.patterns.base import Case, Generator, Match, Operand
 from tvmfuse.patterns.dataflow import Dataflow
 
-_ANCHORS = ("conv", "matmul", "pooling", "reduction")
+ANCHORS = ("conv", "matmul", "pooling", "reduction")
+"""Kinds of operators that a kernel is built around."""
+
 _MAX_OPERATORS = 16
 # A value that everybody reads (a mask, say) must not cost a convexity check for each of them.
 _MAX_REFUSED = 32
@@ -109,7 +111,7 @@ class Epilogue(Generator):
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield every prefix of each anchor's epilogue, the shortest first."""
         for anchor in range(len(flow.bindings)):
-            if flow.kinds[anchor] in _ANCHORS and flow.groupable[anchor]:
+            if flow.kinds[anchor] in ANCHORS and flow.groupable[anchor]:
                 for members in prefixes(flow, anchor):
                     yield Match(members, operators.family(flow.value(anchor)))
 

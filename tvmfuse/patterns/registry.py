@@ -13,6 +13,7 @@ from tvmfuse.patterns.conv_bn_act import ConvBnAct
 from tvmfuse.patterns.elementwise import Elementwise
 from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
+from tvmfuse.patterns.siblings import Siblings
 from tvmfuse.patterns.softmax import Softmax
 from tvmfuse.patterns.transposed_matmul import TransposedMatmul
 
@@ -87,4 +88,4 @@ def default() -> Registry:
 def builtin() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
     named = (ConvBnAct(), MatmulBiasAct(), AddLayerNorm(), Softmax(), FusedAttention())
-    return Registry((*named, TransposedMatmul(), Epilogue(), Elementwise()))
+    return Registry((*named, TransposedMatmul(), Epilogue(), Siblings(), Elementwise()))

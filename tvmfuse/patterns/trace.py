@@ -68,6 +68,30 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
+class TracedCall:
+    """One operator of a traced graph.
+
+    Parameters
+    ----------
+    operator : str
+        For example ``relax.add``.
+    operands : tuple of DFPattern
+        Its tensors, in order.
+    depth : int
+        The longest way to an operator that it is computed from, in steps.
+    """
+
+    operator: str
+    operands: tuple[Any, ...]
+    depth: int
+
+    @property
+    def is_commutative(self) -> bool:
+        """Whether its operands may be swapped."""
+        return self.operator.removeprefix("relax.") in _COMMUTATIVE
+
+
+@dataclass(frozen=True, eq=False)
 class Traced:
     """A graph as a dataflow pattern.
 
@@ -85,6 +109,8 @@ class Traced:
         The wildcard of each parameter.
     constants : Mapping of DFPattern to float or None
         Constants inside, with the value that each must have, if any.
+    calls : Mapping of DFPattern to TracedCall
+        Its operators, those that others read first.
     """
 
     pattern: Any
@@ -93,6 +119,7 @@ class Traced:
     depth: int
     operands: Mapping[str, Any]
     constants: Mapping[Any, float | None]
+    calls: Mapping[Any, TracedCall]
 
     def match(self, flow: Dataflow, position: int, near: Neighbourhood) -> Found | None:
         """Match the graph so that its result is the binding at ``position``.
@@ -112,7 +139,7 @@ class Traced:
         if matched is None:
             return None
         for pattern, value in self.constants.items():
-            if value is not None and not _equals(matched[pattern], value):
+            if value is not None and not holds(matched[pattern], value):
                 return None
         members = {
             flow.position_of_value[expr]
@@ -145,7 +172,7 @@ def trace(graph: Graph, **options: Any) -> Traced:
     tracer = Tracer()
     operands = {name: relax.dpl.wildcard() for name in operand_names(graph)}
     result = graph(tracer, *operands.values(), **options)
-    root = tracer.operator_of.get(result)
+    root = tracer.calls.get(result)
     if root is None:
         raise PatternError(
             f"{getattr(graph, '__qualname__', graph)}: a graph must return the result of an "
@@ -153,11 +180,12 @@ def trace(graph: Graph, **options: Any) -> Traced:
         )
     return Traced(
         pattern=result,
-        root=root,
-        operators=frozenset(tracer.operator_of.values()),
-        depth=tracer.depth_of[result],
+        root=root.operator,
+        operators=frozenset(call.operator for call in tracer.calls.values()),
+        depth=root.depth,
         operands=operands,
         constants=dict(tracer.constants),
+        calls=dict(tracer.calls),
     )
 
 
@@ -171,8 +199,7 @@ def operand_names(graph: Graph) -> tuple[str, ...]:
 class Tracer:
     """Stands in for ``relax.op`` and builds dataflow patterns."""
 
-    operator_of: dict[Any, str] = field(default_factory=dict)
-    depth_of: dict[Any, int] = field(default_factory=dict)
+    calls: dict[Any, TracedCall] = field(default_factory=dict)
     constants: dict[Any, float | None] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
@@ -201,8 +228,9 @@ class Tracer:
         pattern = operator(*operands, varg_default_wildcard=True)
         if name in _COMMUTATIVE:
             pattern = pattern | operator(*reversed(operands), varg_default_wildcard=True)
-        self.operator_of[pattern] = f"relax.{name}"
-        self.depth_of[pattern] = 1 + max((self.depth_of.get(o, -1) for o in operands), default=-1)
+        below = (self.calls[operand].depth for operand in operands if operand in self.calls)
+        depth = 1 + max(below, default=-1)
+        self.calls[pattern] = TracedCall(f"relax.{name}", tuple(operands), depth)
         return pattern
 
 
@@ -263,7 +291,7 @@ def _as_operand(flow: Dataflow, expr: Any) -> Any:
     return expr if position is None else flow.var(position)
 
 
-def _equals(expr: Any, value: float) -> bool:
+def holds(expr: Any, value: float) -> bool:
     """Tell whether every element of a constant is ``value``, but for its rounding."""
     if math.prod(expr.value.shape) > _MAX_UNIFORM:
         return False

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
+from tvmfuse._pipeline import Planned
 from tvmfuse.errors import ModelError
-from tvmfuse.plan import FunctionGraph, FusionPlan
+from tvmfuse.patterns import operators
+from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.dataflow import functions as functions_of
+from tvmfuse.patterns.opgraph import Describer
+from tvmfuse.plan import Candidate, FunctionGraph, FusionPlan
+from tvmfuse.report.near import Near
+from tvmfuse.report.near import near as find_near
+
+Place = tuple[str, int]  # a function and a position in it
 
 
 @dataclass(frozen=True)
@@ -68,11 +78,17 @@ class Alone:
         The operator, and what a person calls it.
     reason : str
         Why no match that holds it is used; "" where no pattern met it.
+    time_us : float or None
+        Predicted time of its kernel; None where it is no kernel.
+    near : str
+        Where no pattern met it: the pattern that came nearest, and what it lacked.
     """
 
     op: str
     node: str
     reason: str
+    time_us: float | None = None
+    near: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,11 +103,14 @@ class Explanation:
         The operators outside of them.
     refused : tuple of Refused
         All matches that the plan does not use; most overlap with a group that it does.
+    near : tuple of Near
+        Places that a pattern nearly matches; by pattern, the nearest first.
     """
 
     fused: tuple[Fused, ...]
     alone: tuple[Alone, ...]
     refused: tuple[Refused, ...]
+    near: tuple[Near, ...] = ()
 
     @property
     def n_ops(self) -> int:
@@ -108,19 +127,57 @@ class Explanation:
         """Predicted time saved by all groups together, in microseconds."""
         return sum(group.unfused_us - group.fused_us for group in self.fused)
 
+    @property
+    def fused_us(self) -> float:
+        """Predicted time of a run by this plan, in microseconds."""
+        alone_us = sum(op.time_us or 0.0 for op in self.alone)
+        return alone_us + sum(group.fused_us for group in self.fused)
+
+    @property
+    def unfused_us(self) -> float:
+        """Predicted time of a run of every operator by itself, in microseconds."""
+        return self.fused_us + self.saved_us
+
+    @property
+    def nearest(self) -> tuple[Near, ...]:
+        """The nearest miss of each pattern."""
+        first: dict[str, Near] = {}
+        for miss in self.near:
+            first.setdefault(miss.pattern, miss)
+        return tuple(first.values())
+
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as JSON-compatible data."""
         return {
             "ops": self.n_ops,
             "fused_ops": self.n_fused_ops,
             "saved_us": self.saved_us,
+            "fused_us": self.fused_us,
+            "unfused_us": self.unfused_us,
             "fused": [asdict(group) for group in self.fused],
             "alone": [asdict(op) for op in self.alone],
             "refused": [asdict(match) for match in self.refused],
+            "near": [asdict(miss) for miss in self.near],
         }
 
 
-def explain(plan: FusionPlan, functions: Mapping[str, FunctionGraph]) -> Explanation:
+def explain_planned(planned: Planned) -> Explanation:
+    """Put names to what the planner made of a model, and ask every pattern what it missed."""
+    return explain(
+        planned.plan,
+        planned.graphs,
+        alone_us=_alone_us(planned),
+        near=find_near(planned.module, planned.registry, planned.plan.rejections),
+    )
+
+
+def explain(
+    plan: FusionPlan,
+    functions: Mapping[str, FunctionGraph],
+    *,
+    alone_us: Mapping[Place, float] = MappingProxyType({}),
+    near: Sequence[Near] = (),
+) -> Explanation:
     """Put names to a plan.
 
     Parameters
@@ -129,6 +186,10 @@ def explain(plan: FusionPlan, functions: Mapping[str, FunctionGraph]) -> Explana
         What was chosen, and what was not.
     functions : Mapping of str to FunctionGraph
         The functions that it speaks of, by name; they name the bindings.
+    alone_us : Mapping of (str, int) to float
+        Predicted time of the operators, by function and position.
+    near : sequence of Near
+        What was nearly matched.
     """
     fused = tuple(
         Fused(
@@ -149,7 +210,11 @@ def explain(plan: FusionPlan, functions: Mapping[str, FunctionGraph]) -> Explana
         )
         for match in plan.rejections
     )
-    return Explanation(fused, tuple(_alone(plan, functions)), refused)
+    alone = (
+        replace(op, time_us=alone_us.get(place), near="" if op.reason else _nearest(op.node, near))
+        for place, op in _alone(plan, functions)
+    )
+    return Explanation(fused, tuple(alone), refused, tuple(near))
 
 
 def about(explanation: Explanation, node: str) -> Explanation:
@@ -171,17 +236,46 @@ def about(explanation: Explanation, node: str) -> Explanation:
     alone = tuple(op for op in explanation.alone if node == op.node)
     if fused or alone:
         refused = tuple(match for match in explanation.refused if node in match.nodes)
-        return Explanation(fused, alone, refused)
+        near = tuple(m for m in explanation.near if node in m.nodes or node == m.at)
+        return Explanation(fused, alone, refused, near)
     known = {name for group in explanation.fused for name in group.nodes}
     known |= {op.node for op in explanation.alone}
-    near = ", ".join(get_close_matches(node, sorted(known), n=3, cutoff=0.4))
+    alike = ", ".join(get_close_matches(node, sorted(known), n=3, cutoff=0.4))
     raise ModelError(
         f"explain: the model has no node named {node!r}; "
-        + (f"did you mean {near}?" if near else "--json lists all of them")
+        + (f"did you mean {alike}?" if alike else "--json lists all of them")
     )
 
 
-def _alone(plan: FusionPlan, functions: Mapping[str, FunctionGraph]) -> Iterator[Alone]:
+def near_to(explanation: Explanation, pattern: str) -> tuple[Near, ...]:
+    """Return what one pattern nearly matches, the nearest first."""
+    return tuple(miss for miss in explanation.near if miss.pattern == pattern)
+
+
+def _nearest(node: str, near: Sequence[Near]) -> str:
+    for miss in sorted(near, key=lambda miss: -len(miss.ops) / miss.total):
+        if node in miss.nodes or node == miss.at:
+            return f"{miss.pattern}: {miss.condition}"
+    return ""
+
+
+def _alone_us(planned: Planned) -> dict[Place, float]:
+    """Predict the time of every operator as a kernel of its own, in microseconds."""
+    times = {}
+    for name, function in functions_of(planned.module):
+        flow = Dataflow.of(name, function)
+        describer = Describer(flow)
+        for i in range(len(flow.bindings)):
+            if flow.groupable[i]:
+                family = operators.family(flow.value(i))
+                alone = Candidate("single", family, name, (i,), describer.graph((i,)))
+                times[name, i] = planned.model.predict(alone).unfused_us
+    return times
+
+
+def _alone(
+    plan: FusionPlan, functions: Mapping[str, FunctionGraph]
+) -> Iterator[tuple[Place, Alone]]:
     grouped = {
         (group.candidate.function, i) for group in plan.groups for i in group.candidate.bindings
     }
@@ -192,7 +286,7 @@ def _alone(plan: FusionPlan, functions: Mapping[str, FunctionGraph]) -> Iterator
     for name, graph in functions.items():
         for i, (op, node) in enumerate(zip(graph.ops, graph.labels, strict=True)):
             if op and (name, i) not in grouped:
-                yield Alone(_short(op), node, reasons.get((name, i), ""))
+                yield (name, i), Alone(_short(op), node, reasons.get((name, i), ""))
 
 
 def _names(

@@ -18,7 +18,7 @@ from tvmfuse.runtime.side import Side, Worker, start
 from tvmfuse.runtime.timing import Timing, calls_in, quartiles
 
 # A pool goes on spinning for a while after a call, and would take the next side's cores.
-_PAUSE_S = 0.15
+PAUSE_S = 0.15
 _WARM_UP_CALLS = 2
 
 
@@ -109,9 +109,12 @@ def take_turns(
     *,
     rounds: int = 15,
     round_us: float = 250e3,
+    pause_s: float = PAUSE_S,
     timeout_s: float = 600.0,
 ) -> dict[str, Timing]:
     """Time sides that run already in alternation; see :func:`alternate`.
+
+    Before each turn all rest for ``pause_s`` seconds.
 
     Raises
     ------
@@ -125,12 +128,12 @@ def take_turns(
     medians: dict[str, list[float]] = {name: [] for name in workers}
     for number in range(rounds):
         for name in list(workers)[:: 1 if number % 2 == 0 else -1]:
+            time.sleep(pause_s)
             medians[name].append(_turn(workers[name], calls[name], timeout_s=timeout_s))
     return {name: Timing(tuple(medians[name]), calls[name]) for name in medians}
 
 
 def _turn(worker: Worker, calls: int, *, timeout_s: float) -> float:
     """Let one side run while the others rest; return its median in microseconds."""
-    time.sleep(_PAUSE_S)
     worker.times_us(_WARM_UP_CALLS, timeout_s=timeout_s)
     return median(worker.times_us(calls, timeout_s=timeout_s))

@@ -7,16 +7,15 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tvmfuse import bundle
 from tvmfuse._tvm import relax, tvm, tvm_ffi
-from tvmfuse.errors import BundleError, InputError
+from tvmfuse.errors import BundleError
 from tvmfuse.frontend import Signature, TensorSpec
 from tvmfuse.runtime.arguments import Array, fit_inputs, fit_targets, name_arguments, refuse_unknown
+from tvmfuse.runtime.memory import LargePages
 from tvmfuse.runtime.samples import random_inputs
 from tvmfuse.runtime.timing import Timing, measure
-from tvmfuse.runtime.weights import WeightMemory
+from tvmfuse.runtime.transfer import Slot, Spans, is_direct, results_of, weight
 
 if TYPE_CHECKING:
     from tvmfuse.compiled import Compiled
@@ -50,10 +49,14 @@ class Session:
     ) -> None:
         self.signature = signature
         self._main = relax.VirtualMachine(library, device)["main"]
-        self._slots = [_Slot(spec, device) for spec in signature.inputs]
-        memory = WeightMemory()
-        self._params = tvm_ffi.convert([_weight(array, device, memory) for array in params])
-        self._is_direct = tuple(_is_direct(spec.dtype, device) for spec in signature.outputs)
+        self._slots = [Slot(spec, device) for spec in signature.inputs]
+        pages = LargePages()
+        weights = [weight(array, device, pages) for array in params]
+        self._params = tvm_ffi.convert(weights)
+        self._kept = Spans(
+            [*pages.mappings, *(slot.memory for slot in self._slots if slot.memory is not None)]
+        )
+        self._is_direct = tuple(is_direct(spec.dtype, device) for spec in signature.outputs)
         self._lock = threading.Lock()
 
     @classmethod
@@ -100,7 +103,8 @@ class Session:
         -------
         numpy.ndarray or tuple of numpy.ndarray
             The output, or all of them in order where there are several. They are
-            the caller's own: no later call changes them.
+            the caller's own: no later call changes them. Large ones begin at a
+            multiple of 64 bytes; passed to a session, such an array is not copied.
 
         Raises
         ------
@@ -152,11 +156,10 @@ class Session:
             tensors = [slot.fill(array) for slot, array in zip(self._slots, arrays, strict=True)]
             result = self._main(*tensors, self._params)
             results = [result] if isinstance(result, tvm.runtime.Tensor) else result
-            # Copied under the lock: an output can be an input's own memory.
-            return [
-                _copy(found, target, is_direct=is_direct)
-                for found, target, is_direct in zip(results, targets, self._is_direct, strict=True)
-            ]
+            # Under the lock: an output can be memory that the next call fills anew.
+            return results_of(
+                results, targets, is_direct=self._is_direct, kept=self._kept.with_(arrays)
+            )
 
 
 def load(path: str | os.PathLike[str]) -> Session:
@@ -179,62 +182,6 @@ def load(path: str | os.PathLike[str]) -> Session:
     device = _device(found.manifest["target"]["attrs"], owner=str(found.path))
     library = tvm.runtime.load_module(str(found.library))
     return Session(library, found.params(), signature=found.signature, device=device)
-
-
-class _Slot:
-    """Where an input is put for TVM.
-
-    A tensor of a fixed shape is kept and filled anew for each call: to make one
-    costs as much as copying some ten thousand numbers.
-    """
-
-    def __init__(self, spec: TensorSpec, device: tvm.runtime.Device) -> None:
-        self._device = device
-        self._tensor = None
-        self._memory = None
-        if all(isinstance(extent, int) for extent in spec.shape):
-            self._tensor = tvm.runtime.empty(spec.shape, spec.dtype, device)
-            self._memory = np.from_dlpack(self._tensor) if _is_direct(spec.dtype, device) else None
-
-    def fill(self, array: Array) -> tvm.runtime.Tensor:
-        """Return a tensor with the values of an array that fits, contiguous or not."""
-        if self._tensor is None:
-            return _tensor(array, self._device)
-        if self._memory is None:
-            return self._tensor.copyfrom(array)
-        np.copyto(self._memory, array)
-        return self._tensor
-
-
-def _tensor(array: Array, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
-    return tvm.runtime.empty(array.shape, array.dtype.name, device).copyfrom(array)
-
-
-def _weight(array: Array, device: tvm.runtime.Device, memory: WeightMemory) -> tvm.runtime.Tensor:
-    if array.nbytes == 0 or not _is_direct(array.dtype.name, device):
-        return _tensor(array, device)
-    place = memory.empty(array.shape, array.dtype)
-    np.copyto(place, array)
-    return tvm.runtime.from_dlpack(place)
-
-
-def _is_direct(dtype: str, device: tvm.runtime.Device) -> bool:
-    """Whether NumPy can work on the memory of a tensor itself."""
-    is_native = np.dtype(dtype).kind != "V"  # bfloat16 and float8 are "void" to NumPy
-    return is_native and device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
-
-
-def _copy(tensor: tvm.runtime.Tensor, target: Array | None, *, is_direct: bool) -> Array:
-    """Return a copy of a result, in ``target`` where given."""
-    found = np.from_dlpack(tensor) if is_direct else tensor.numpy()
-    if target is None:
-        return found.copy() if is_direct else found
-    if target.shape != found.shape:
-        raise InputError(
-            f"session: out has the shape {list(target.shape)}, the output {list(found.shape)}"
-        )
-    np.copyto(target, found)
-    return target
 
 
 def _device(attrs: Mapping[str, Any], *, owner: str) -> tvm.runtime.Device:

@@ -60,7 +60,7 @@ def python_side(
     name : str
         A key of ``worker.SIDES``; any where ``script`` is given.
     model : Path
-        A bundle for ``tvmfuse``, an ONNX file for the others.
+        An ONNX file, or for ``tvmfuse`` also a bundle.
     inputs : Path
         The inputs by name, as :mod:`tvmfuse.runtime.npz` writes them.
     threads : int
@@ -93,6 +93,17 @@ class Worker:
             The process ended, or did not answer in time.
         """
         return list(self.ask({"calls": calls}, timeout_s=timeout_s)["us"])
+
+    def load(self, model: Path, inputs: Path, *, timeout_s: float) -> str:
+        """Have it let go of its model and load another one; return its version.
+
+        Raises
+        ------
+        TuningError
+            The process ended, or did not answer in time.
+        """
+        request = {"model": str(model), "inputs": str(inputs)}
+        return str(self.ask(request, timeout_s=timeout_s)["version"])
 
     def ask(self, request: Mapping[str, Any] | None, *, timeout_s: float) -> dict[str, Any]:
         """Send a request, if there is one, and wait for the answer."""

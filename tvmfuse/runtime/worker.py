@@ -6,6 +6,8 @@ environment that holds only NumPy and a peer. Once the model is loaded it writes
 one line of JSON that says so. For each line ``{"calls": n}`` it then reads, it
 calls the model n times and answers ``{"us": [...]}``, the time of each call; with
 ``"save": "file.npz"`` beside it, it keeps the outputs of the last call in that file.
+For ``{"model": ..., "inputs": ...}`` it lets go of its model, loads that one, and
+says so as at first.
 
 SIDE is one of ``SIDES``, or a Python file whose function ``load`` is like theirs.
 """
@@ -27,16 +29,20 @@ import numpy as np
 Feeds = Mapping[str, np.ndarray[Any, Any]]
 Call = Callable[[], Sequence[np.ndarray[Any, Any]]]  # runs the model, returns outputs in order
 Load = Callable[[str, Feeds, int], tuple[Call, str]]  # model, inputs, threads; also its version
+Open = Callable[[str, str], tuple[Call, str]]  # the same, of the paths of model and inputs
 
 
 def load_tvmfuse(model: str, feeds: Feeds, threads: int) -> tuple[Call, str]:
-    """Load a bundle; the driver sets ``TVM_NUM_THREADS``."""
+    """Load a bundle, or compile an ONNX file; the driver sets ``TVM_NUM_THREADS``."""
     # As a script this file knows no package; the folder it lies in may not be installed.
     sys.path.append(str(Path(__file__).parents[2]))
-    import tvmfuse.runtime
+    import tvmfuse
     from tvmfuse._tvm.versions import installed
 
-    session = tvmfuse.runtime.load(model)
+    if model.endswith(".onnx"):
+        session = tvmfuse.Session.of(tvmfuse.compile(model))
+    else:
+        session = tvmfuse.load(model)
     return lambda: session.run(None, feeds), f"tvm {installed()[0]}"
 
 
@@ -54,21 +60,27 @@ def load_onnxruntime(model: str, feeds: Feeds, threads: int) -> tuple[Call, str]
 SIDES: Mapping[str, Load] = {"tvmfuse": load_tvmfuse, "onnxruntime": load_onnxruntime}
 
 
-def serve(call: Call, version: str, *, replies: TextIO) -> None:
-    """Call and time as standard input asks, until it ends.
+def serve(load: Open, model: str, inputs: str, *, replies: TextIO) -> None:
+    """Load a model, then call, time and load as standard input asks, until it ends.
 
     Parameters
     ----------
-    call : callable
-        Runs the model once.
-    version : str
-        What runs it.
+    load : callable
+        Loads a model.
+    model, inputs : str
+        The paths of the first model and of its inputs.
     replies : text file
         Where the driver listens.
     """
+    call, version = load(model, inputs)
     _reply(replies, {"version": version})
     for line in sys.stdin:
         request = json.loads(line)
+        if "model" in request:
+            del call  # two models at once may be more than fits
+            call, version = load(request["model"], request["inputs"])
+            _reply(replies, {"version": version})
+            continue
         times_us = []
         for _ in range(request["calls"]):
             start = time.perf_counter_ns()
@@ -88,11 +100,14 @@ def main(sides: Mapping[str, Load] = SIDES) -> None:
     parser.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args()
     replies = _private_stdout()
-    with np.load(arguments.inputs, allow_pickle=False) as file:
-        feeds = dict(file)
-    load = sides.get(arguments.side) or runpy.run_path(arguments.side)["load"]
-    call, version = load(arguments.model, feeds, arguments.threads)
-    serve(call, version, replies=replies)
+    load_feeds = sides.get(arguments.side) or runpy.run_path(arguments.side)["load"]
+
+    def load(model: str, inputs: str) -> tuple[Call, str]:
+        with np.load(inputs, allow_pickle=False) as file:
+            feeds = dict(file)
+        return load_feeds(model, feeds, arguments.threads)
+
+    serve(load, arguments.model, arguments.inputs, replies=replies)
 
 
 def _private_stdout() -> TextIO:

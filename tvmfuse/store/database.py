@@ -90,15 +90,20 @@ class StoreDatabase(ms.database.PyDatabase):  # type: ignore[name-defined]
         times_us = tuple(float(time) * _US for time in record.run_secs or ())
         if not times_us or max(times_us) >= _FAILED_S * _US:
             return  # TVM notes a failure as a run of 1e10 s and forgets why: nothing to keep
-        function = keys.entry(record.workload.mod)
-        key = self.store.add_workload(keys.workload(function), keys.is_same_module)
+        own = keys.workload(keys.entry(record.workload.mod))
+        key = self.store.add_workload(own, keys.is_same_module)
+        trace = record.as_json()[0]
+        stored = self.store.workload(key)
+        if stored is not None and stored.module != own.module:
+            function = keys.entry(tvm.ir.load_json(stored.module))
+            trace = kernels.renamed(trace, own.module, function)
         trial = Record(
             key,
             self.device,
             self.target,
             "ok",
             times_us,
-            trace=record.as_json()[0],
+            trace=trace,
             session=self.session,
         )
         self.store.commit(trial)

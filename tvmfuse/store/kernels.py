@@ -50,9 +50,24 @@ def trace_of(found: Found, function: Any) -> list[Any]:
         The kernel that asks.
     """
     (workload,) = found.source.workloads(found.record.workload.partition("-")[0])
-    before = keys.block_names(keys.entry(tvm.ir.load_json(workload.module)))
+    return renamed(found.record.trace or ([], []), workload.module, function)
+
+
+def renamed(trace: Sequence[Any], module: str, function: Any) -> list[Any]:
+    """Return a trace that fetches its blocks by their names in another, equal kernel.
+
+    Parameters
+    ----------
+    trace : sequence
+        TVM's JSON.
+    module : str
+        TVM's JSON of the module that it was made for.
+    function : tirx.PrimFunc
+        The other kernel.
+    """
+    before = keys.block_names(keys.entry(tvm.ir.load_json(module)))
     names = dict(zip(before, keys.block_names(function), strict=True))
-    instructions, decisions = found.record.trace or ([], [])
+    instructions, decisions = trace
     return [[_fetched(instruction, names) for instruction in instructions], decisions]
 
 

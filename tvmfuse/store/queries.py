@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,27 +65,48 @@ class Filter:
         return found
 
 
-def ranked_statement(query: Query, *, any_of_family: bool) -> sa.Select[Any]:
+def ranked(query: Query, *, any_of_family: bool, limit: int) -> sa.Select[Any]:
     """Return the query for the fastest records, best first."""
+    shape = (query.family is not None, query.accumulation is not None, query.has_trace)
+    statement = _ranked(any_of_family, *shape)
+    return statement.limit(limit).params(
+        workload=query.workload,
+        kind=query.device.kind,
+        device_family=query.device.family,
+        device=query.device.fingerprint,
+        target=query.target.key,
+        family=query.family,
+        accumulation=query.accumulation,
+    )
+
+
+@functools.cache  # making it takes as long as running it
+def _ranked(
+    any_of_family: bool,  # noqa: FBT001 - what tells one statement from another
+    has_family: bool,  # noqa: FBT001
+    has_accumulation: bool,  # noqa: FBT001
+    has_trace: bool,  # noqa: FBT001
+) -> sa.Select[Any]:
     # Ids by sub-queries, so that the index of the best records serves whatever is asked.
     records, devices, targets = schema.records.c, schema.devices.c, schema.targets.c
-    workload = sa.select(schema.workloads.c.id).where(schema.workloads.c.key == query.workload)
+    of_workload = schema.workloads.c.key == sa.bindparam("workload")
+    workload = sa.select(schema.workloads.c.id).where(of_workload).scalar_subquery()
+    statement = rows.RECORDS.where(records.workload_id == workload, records.status == "ok")
     if any_of_family:
-        same = (devices.kind == query.device.kind) & (devices.family == query.device.family)
-        where: sa.ColumnElement[bool] = records.device_id.in_(sa.select(devices.id).where(same))
+        same = devices.kind == sa.bindparam("kind")
+        same &= devices.family == sa.bindparam("device_family")
+        statement = statement.where(records.device_id.in_(sa.select(devices.id).where(same)))
     else:
-        device = sa.select(devices.id).where(devices.fingerprint == query.device.fingerprint)
-        target = sa.select(targets.id).where(targets.key == query.target.key)
-        where = (records.device_id == device.scalar_subquery()) & (
-            records.target_id == target.scalar_subquery()
+        device = sa.select(devices.id).where(devices.fingerprint == sa.bindparam("device"))
+        target = sa.select(targets.id).where(targets.key == sa.bindparam("target"))
+        statement = statement.where(
+            records.device_id == device.scalar_subquery(),
+            records.target_id == target.scalar_subquery(),
         )
-    statement = rows.RECORDS.where(
-        records.workload_id == workload.scalar_subquery(), where, records.status == "ok"
-    )
-    if query.family is not None:
-        statement = statement.where(records.family == query.family)
-    if query.accumulation is not None:
-        statement = statement.where(records.accumulation == query.accumulation)
-    if query.has_trace:
+    if has_family:
+        statement = statement.where(records.family == sa.bindparam("family"))
+    if has_accumulation:
+        statement = statement.where(records.accumulation == sa.bindparam("accumulation"))
+    if has_trace:
         statement = statement.where(records.trace.is_not(None))
     return statement.order_by(records.median_us, records.id)

@@ -16,7 +16,7 @@ from tvmfuse.store import rows, schema
 from tvmfuse.store.backend import RETRY_S, Backend
 from tvmfuse.store.lookup import Found, Query, find, whole
 from tvmfuse.store.opening import open_backend
-from tvmfuse.store.queries import Filter, ranked_statement
+from tvmfuse.store.queries import Filter, ranked
 from tvmfuse.store.records import Device, Record, Session, Workload, now
 
 _PAGE = 1000
@@ -135,10 +135,8 @@ class Store:
 
     def ranked(self, query: Query, *, any_of_family: bool, limit: int) -> Sequence[Record]:
         """Return the fastest whole records that were asked for, best first."""
-        statement = ranked_statement(query, any_of_family=any_of_family)
         for n_rows in (limit, limit + _SPARE):
-            page = statement.limit(n_rows)
-            found = self.backend.rows(page)
+            found = self.backend.rows(ranked(query, any_of_family=any_of_family, limit=n_rows))
             records = whole([rows.to_record(row) for row in found], self.name)
             kept = [each for each in records if query.accepts(each, any_of_family=any_of_family)]
             if len(kept) == len(found):

@@ -15,11 +15,12 @@ from tvmfuse.errors import TuningError
 from tvmfuse.frontend import Model
 from tvmfuse.passes.schedule import machine_of
 from tvmfuse.targets import Target
+from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.confirm import WholeModel, confirm
 from tvmfuse.tuning.history import History
 from tvmfuse.tuning.measure import Limits, Measurer, WorkerMeasurer
-from tvmfuse.tuning.task import Task, tasks_of
-from tvmfuse.tuning.tuner import Budget, Progress, Status, Tuner
+from tvmfuse.tuning.task import Strategy, Task, tasks_of
+from tvmfuse.tuning.tuner import Progress, Status, Tuner
 
 _CONFIRMING = 0.3  # share of the time that is kept for timing the whole model, at most
 _DUELS = 2
@@ -39,12 +40,15 @@ class Settings:
         Whether what was measured before is not measured again.
     limits : Limits
         How long single steps may take.
+    strategy : str
+        Which spaces are searched: "auto", "families" or "metaschedule".
     """
 
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     resume: bool = False
     limits: Limits = field(default_factory=Limits)
+    strategy: Strategy = "auto"
 
 
 @dataclass(frozen=True)
@@ -137,11 +141,11 @@ def tune_model(
     ) as measure:  # started first: it loads TVM while the model is prepared
         stage("plan")
         prepared = _pipeline.prepare(model.module, target)
-        tasks = tasks_of(prepared, machine, seed=settings.seed)
+        tasks = tasks_of(prepared, machine, seed=settings.seed, strategy=settings.strategy)
         prepared_s = time.monotonic() - start
         stage(f"search {len(tasks)} kernels")
         tuner, winners = _search(
-            tasks, measure, history, settings, progress=progress, used_s=prepared_s
+            tasks, target, measure, history, settings, progress=progress, used_s=prepared_s
         )
     stage(f"confirm {len(winners)} kernels in the model")
     with tempfile.TemporaryDirectory(prefix="tvmfuse-tune-") as folder:
@@ -161,6 +165,7 @@ def tune_model(
 
 def _search(
     tasks: tuple[Task, ...],
+    target: Target,
     measure: Measurer,
     history: History,
     settings: Settings,
@@ -169,7 +174,8 @@ def _search(
     used_s: float,
 ) -> tuple[Tuner, list[Progress]]:
     """Search within what the budget leaves, and return the kernels that gained."""
-    tuner = Tuner(tasks, measure, history, seed=settings.seed, resume=settings.resume)
+    how = {"seed": settings.seed, "resume": settings.resume, "target": target.tvm()}
+    tuner = Tuner(tasks, measure, history, **how)
     budget = settings.budget
     if budget.seconds is not None:
         # Confirming compiles the model at least twice, which takes as long as preparing did.

@@ -9,16 +9,18 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
+from tvmfuse._tvm import tvm
 from tvmfuse.kernels import families
-from tvmfuse.store import Device, Filter, Record, Session, Store, TargetKey
-from tvmfuse.store.keys import is_same_module
+from tvmfuse.store import Device, Filter, Record, Session, Store, TargetKey, Workload
+from tvmfuse.store.kernels import renamed
+from tvmfuse.store.keys import entry, is_same_module
 from tvmfuse.store.records import TIMED, to_text
 from tvmfuse.tuning.measure import Trial
 from tvmfuse.tuning.ranker import Sample
 from tvmfuse.tuning.space import TRACE, Point
 from tvmfuse.tuning.task import Task
 
-VERSIONS: Mapping[str, int] = dict.fromkeys(families.FAMILIES, 1)
+VERSIONS: Mapping[str, int] = dict.fromkeys((*families.FAMILIES, families.JOINED), 1)
 """Version of each family's decisions: raised when a record of the old ones no longer fits."""
 
 _MOST_SIMILAR = 2000  # records of other kernels that a search starts from
@@ -61,14 +63,14 @@ class StoreHistory:
     device: Device
     target: TargetKey
     session: Session
-    _keys: dict[str, str] = field(default_factory=dict)
+    _stored: dict[str, Workload] = field(default_factory=dict)
 
     def past(self, task: Task) -> list[Trial]:
         """Return the trials of a kernel on this very device, oldest first."""
         key = self._key(task)
         wanted = Filter(workload=key)  # by the beginning of its key
         return [
-            Trial(_point(record), _plain(record), record.times_us, record.reason)
+            Trial(self._point(task, record), _plain(record), record.times_us, record.reason)
             for record in self.store.records(wanted)
             if record is not None
             and record.workload == key
@@ -108,15 +110,35 @@ class StoreHistory:
                 reason=trial.reason,
                 accumulation=task.accumulation,
                 session=self.session.uid,
-                **_how(task, trial),
+                **self._how(task, trial),
             )
         )
 
     def _key(self, task: Task) -> str:
+        return self._workload(task).key
+
+    def _workload(self, task: Task) -> Workload:
+        """Return the kernel as the store knows it: its key and its names may be others."""
         key = task.workload.key
-        if key not in self._keys:
-            self._keys[key] = self.store.add_workload(task.workload, is_same_module)
-        return self._keys[key]
+        if key not in self._stored:
+            there = self.store.add_workload(task.workload, is_same_module)
+            self._stored[key] = self.store.workload(there) or task.workload
+        return self._stored[key]
+
+    def _point(self, task: Task, record: Record) -> Point:
+        """Return the point that a record measured."""
+        if record.family or record.trace is None:
+            return record.decisions or {}
+        return {TRACE: to_text(_between(record.trace, self._workload(task), task.workload))}
+
+    def _how(self, task: Task, trial: Trial) -> dict[str, Any]:
+        """Return the fields of a record that say how the kernel was scheduled."""
+        if TRACE in trial.decisions:
+            trace = json.loads(trial.decisions[TRACE])
+            return {"trace": _between(trace, task.workload, self._workload(task))}
+        version = VERSIONS.get(task.family, 0)
+        decisions = dict(trial.decisions)
+        return {"family": task.family, "family_version": version, "decisions": decisions}
 
     def _is_here(self, record: Record) -> bool:
         return (record.device.fingerprint, record.target.key) == (
@@ -156,17 +178,8 @@ def _plain(record: Record) -> Any:
     return "measured" if record.status in TIMED else record.status
 
 
-def _point(record: Record) -> Point:
-    """Return the point that a record measured."""
-    if not record.family and record.trace is not None:
-        return {TRACE: to_text(record.trace)}
-    return record.decisions or {}
-
-
-def _how(task: Task, trial: Trial) -> dict[str, Any]:
-    """Return the fields of a record that say how the kernel was scheduled."""
-    if TRACE in trial.decisions:
-        return {"trace": json.loads(trial.decisions[TRACE])}
-    version = VERSIONS.get(task.family, 0)
-    decisions = dict(trial.decisions)
-    return {"family": task.family, "family_version": version, "decisions": decisions}
+def _between(trace: list[Any], one: Workload, other: Workload) -> list[Any]:
+    """Return a trace of one workload in the names of another, equal one."""
+    if one.module == other.module:
+        return trace
+    return renamed(trace, one.module, entry(tvm.ir.load_json(other.module)))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from tvmfuse._pipeline import Prepared
 from tvmfuse._tvm import relax, tirx, tvm_ffi
 from tvmfuse.kernels import blocks, families
+from tvmfuse.kernels.families import Scheduled
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.store import Workload, keys
 from tvmfuse.tuning.space import Space, explore
@@ -35,6 +36,8 @@ class Task:
         Its decisions.
     accumulation : str
         Element type of its sums.
+    by_trace : bool
+        Whether TVM's own space is searched in place of these decisions.
     """
 
     names: tuple[str, ...]
@@ -44,6 +47,7 @@ class Task:
     steps: int
     space: Space
     accumulation: str = "float32"
+    by_trace: bool = False
 
     @property
     def name(self) -> str:
@@ -51,7 +55,15 @@ class Task:
         return self.names[0]
 
 
-def tasks_of(prepared: Prepared, machine: Machine, *, seed: int = 0) -> tuple[Task, ...]:
+Strategy = Literal["auto", "families", "metaschedule"]
+"""Which spaces are searched: ours, and TVM's where we have none; ours alone; TVM's alone."""
+
+_UNCOVERED = ("generic", "")
+
+
+def tasks_of(
+    prepared: Prepared, machine: Machine, *, seed: int = 0, strategy: Strategy = "auto"
+) -> tuple[Task, ...]:
     """Return what can be tuned in a model, the most work first.
 
     Parameters
@@ -62,23 +74,26 @@ def tasks_of(prepared: Prepared, machine: Machine, *, seed: int = 0) -> tuple[Ta
         What the schedules may count on.
     seed : int
         Chooses the walks that explore dynamic spaces.
+    strategy : str
+        Which spaces are searched.
 
     Returns
     -------
     tuple of Task
-        Kernels that nothing is decided in, and those without a family, are left out.
+        Kernels that nothing is decided in are left out.
     """
     uses = _calls(prepared.module)
     found: dict[str, Task] = {}
     for name, function in prepared.schedules.sources.items():
-        if prepared.schedules.kernels[name].note or not blocks.is_made_of_blocks(function):
+        if not blocks.is_made_of_blocks(function):
             continue
         key = keys.workload_key(function)
         if key in found:
             found[key] = _together(found[key], name, uses[name])
             continue
         task = _task(name, function, uses[name], machine, seed=seed)
-        if task.space.size > 1:
+        task = _chosen(task, prepared.schedules.kernels[name], strategy)
+        if task.space.size > 1 or task.by_trace:
             found[key] = task
     return tuple(sorted(found.values(), key=lambda task: -task.uses * task.steps))
 
@@ -95,6 +110,14 @@ def _task(name: str, function: Any, uses: int, machine: Machine, *, seed: int) -
         ),
         accumulation=keys.accumulation(function),
     )
+
+
+def _chosen(task: Task, scheduled: Scheduled, strategy: Strategy) -> Task:
+    """Return a task with the space to search: TVM's where no family of ours serves it."""
+    is_covered = scheduled.family not in _UNCOVERED
+    by_trace = strategy == "metaschedule" or (strategy == "auto" and not is_covered)
+    space = task.space if is_covered else Space(())
+    return replace(task, family=scheduled.family, space=space, by_trace=by_trace)
 
 
 def _together(task: Task, name: str, uses: int) -> Task:

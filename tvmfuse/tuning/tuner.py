@@ -7,9 +7,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.history import History
 from tvmfuse.tuning.measure import Measurer, Trial
+from tvmfuse.tuning.metaschedule import TraceSearch
 from tvmfuse.tuning.space import key
 from tvmfuse.tuning.strategy import Search
 from tvmfuse.tuning.task import Task
@@ -17,25 +20,6 @@ from tvmfuse.tuning.task import Task
 _BATCH = 6
 _FIRST_HOPE = 0.3  # share of its time that an unexplored kernel is thought to save
 _NOISE = 0.02  # a smaller gain than this is none
-
-
-@dataclass(frozen=True)
-class Budget:
-    """When to stop; whichever is reached first.
-
-    Parameters
-    ----------
-    trials : int, optional
-        Candidates to measure.
-    seconds : float, optional
-        Time to search.
-    within : float, optional
-        Stop when the model expects less than this share of the time to be saved still.
-    """
-
-    trials: int | None = None
-    seconds: float | None = None
-    within: float | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,7 @@ class Progress:
     """
 
     task: Task
-    search: Search
+    search: Search | TraceSearch
     trials: list[Trial] = field(default_factory=list)
     default: Trial | None = None
     best: Trial | None = None
@@ -134,6 +118,8 @@ class Tuner:
         Chooses what is drawn. The same seed and times give the same trials.
     resume : bool
         Whether what was measured before is not measured again.
+    target : tvm.target.Target, optional
+        What kernels are compiled for; needed to search TVM's own spaces.
     """
 
     def __init__(
@@ -144,8 +130,10 @@ class Tuner:
         *,
         seed: int = 0,
         resume: bool = False,
+        target: Any = None,
     ) -> None:
         self._measure, self._history, self._resume = measure, history, resume
+        self._target = target
         self.kernels = [self._begin(task, seed) for task in tasks]
         self._trials = self._failures = 0
         self._first_s = 0.0
@@ -194,7 +182,12 @@ class Tuner:
     def _begin(self, task: Task, seed: int) -> Progress:
         # By the kernel's key, so that a search does not depend on the rest of the model.
         own_seed = zlib.crc32(f"{seed} {task.workload.key}".encode())
-        search = Search(task.space, seed=own_seed, prior=self._history.similar(task))
+        search: Search | TraceSearch
+        if task.by_trace:
+            module, target = task.workload.module, self._target
+            search = TraceSearch(module, target, task.space.default, seed=own_seed)
+        else:
+            search = Search(task.space, seed=own_seed, prior=self._history.similar(task))
         kernel = Progress(task, search)
         if self._resume:
             for trial in self._history.past(task):

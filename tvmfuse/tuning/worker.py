@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import IO, Any
 
-from tvmfuse._tvm import tvm
+from tvmfuse._tvm import registers, tvm
 from tvmfuse._tvm.failures import FAILURES
 from tvmfuse.errors import TvmFuseError
 from tvmfuse.kernels import families, traces
@@ -170,7 +170,7 @@ def _compiled(kernel: Kernel, found: families.Scheduled, family: str) -> Any:
     module = tvm.IRModule({"main": found.function.with_attr("global_symbol", "main")})
     try:
         with kernel.target:
-            return tvm.compile(module, kernel.target).mod
+            return tvm.compile(module, kernel.target, tir_pipeline=registers.PIPELINE).mod
     except FAILURES as error:
         raise Failed(_BUILD_ERROR, one_line(error)) from error
 

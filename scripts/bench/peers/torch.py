@@ -1,7 +1,8 @@
 """torch.compile (Inductor).
 
 The exported networks are built anew in torch from the same seed, as its users have
-them; other ONNX files come through onnx2torch.
+them; other ONNX files come through onnx2torch. A file may say which function of
+``torch.nn.functional`` it is, which then is called without being compiled.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch import nn
 
@@ -20,6 +22,8 @@ sys.path.append(str(Path(__file__).parents[1]))
 import networks
 
 Array = np.ndarray[Any, Any]
+
+EAGER = "eager"  # a function that PyTorch has a kernel for, called as its users call it
 
 
 def load(
@@ -30,10 +34,12 @@ def load(
     # Compiled code stays beside the model for the next process; it depends on the threads.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(path.parent / f"inductor-{threads}")
     torch.set_num_threads(threads)
-    torch.set_num_interop_threads(1)
+    if torch.get_num_interop_threads() != 1:  # may be set once only
+        torch.set_num_interop_threads(1)
     torch._inductor.config.freezing = True  # weights are constants, as for every other side
     module, origin = build(path)
-    compiled = torch.compile(module.eval())
+    torch._dynamo.reset()  # it would take the next model for the same function again
+    compiled = module if origin == EAGER else torch.compile(module.eval())
     inputs = [torch.from_numpy(array) for array in feeds.values()]
 
     def call() -> list[Array]:
@@ -46,8 +52,16 @@ def load(
     return call, f"torch {torch.__version__.partition('+')[0]}, {origin}"
 
 
-def build(path: Path) -> tuple[nn.Module, str]:
+def eager_name(path: Path) -> str | None:
+    """Return the function of ``torch.nn.functional`` that a file says it is, if any."""
+    said = {prop.key: prop.value for prop in onnx.load(path).metadata_props}
+    return said.get("torch.eager")
+
+
+def build(path: Path) -> tuple[Callable[..., Any], str]:
     """Return the network in torch, and where it comes from."""
+    if (named := eager_name(path)) is not None:
+        return getattr(nn.functional, named), EAGER
     name = path.stem.removesuffix("_bn")
     if name in networks.BUILDERS:
         return networks.build(name).module, "built in torch"

@@ -21,6 +21,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from tvmfuse._tvm import relax, tvm
 from tvmfuse._tvm.failures import FAILURES, reason
+from tvmfuse._tvm.labels import with_label
 from tvmfuse._tvm.onnx.converters import CONVERTERS, qualified
 from tvmfuse._tvm.onnx.node import Node, dtype_of, extents, is_tensor
 from tvmfuse._tvm.onnx.weights import lift_weights
@@ -65,6 +66,7 @@ def import_graph(graph: onnx.GraphProto, *, opset: int, name: str, keep_params: 
                 f"{name}: {importer.place()} cannot be imported: {reason(error)}: "
                 "change that node, or cut the model there"
             ) from error
+    module = _labelled(module, importer.labels)
     if keep_params:
         module = lift_weights(module, importer.weights)
     return module
@@ -76,6 +78,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def __init__(self, graph: onnx.GraphProto) -> None:
         super().__init__(shape_dict={}, dtype_dict={}, sanitize=False)
         self.weights: dict[relax.Expr, str] = {}
+        self.labels: dict[str, str] = {}
         self._current: onnx.NodeProto | None = None
         self._declared = {value.name: value.type for value in (*graph.value_info, *graph.output)}
 
@@ -123,7 +126,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             return
         self._check_type(name, value)
         if isinstance(value, tvm.ir.Call):
-            self._nodes[name] = self.bb.emit(value, name_hint=identifier(name))
+            variable = self.bb.emit(value, name_hint=identifier(name))
+            self._nodes[name] = variable
+            assert self._current is not None
+            self.labels[str(variable.name)] = self._current.name or name
 
     def _check_type(self, name: str, value: relax.Expr) -> None:
         """Raise unless ``value`` has a possible type, and the one that ONNX infers for it."""
@@ -172,6 +178,32 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     ) -> relax.Expr:
         operands = onnx_frontend.onnx_input(inputs)
         return super()._convert_operator(op, operands, dict(attrs), self.opset)
+
+
+def _labelled(module: Any, labels: Mapping[str, str]) -> Any:
+    """Keep the name of the node with every call that its conversion made.
+
+    Parameters
+    ----------
+    module : IRModule
+        In the order of the nodes: what has no label comes before the result of its node.
+    labels : Mapping of str to str
+        Name of the node, by the variable that its result is bound to.
+    """
+    main = module["main"]
+    blocks = []
+    for block in main.body.blocks:
+        bindings, label = [], ""
+        for binding in reversed(block.bindings):
+            label = labels.get(str(binding.var.name), label)
+            if label and isinstance(binding.value, tvm.ir.Call):
+                value = with_label(binding.value, label)
+                binding = relax.VarBinding(binding.var, value)
+            bindings.append(binding)
+        blocks.append(type(block)(bindings[::-1]))
+    body = relax.SeqExpr(blocks, main.body.body)
+    module["main"] = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+    return relax.transform.Normalize()(module)
 
 
 def identifier(name: str) -> str:

@@ -36,12 +36,14 @@ def attention(rewriter: Rewriter) -> tuple[Expr, Form]:
         raise NotRewritable("the group holds more than attention")
     params = list(rewriter.function.params)
 
+    def describe(*tensors: Any) -> kernel.Attention:
+        return _spec(flow, found, dict(zip(params, tensors, strict=True)))
+
     def emit(*tensors: Any) -> Any:
-        operands = dict(zip(params, tensors, strict=True))
-        spec = _spec(flow, found, operands)
         lead = _RANK - len(found.order)
         order = (*range(lead), *(axis + lead for axis in found.order))
-        return kernel.emit(spec, rewriter.machine, order=order, rank=len(found.order))
+        rank = len(found.order)
+        return kernel.emit(describe, tensors, rewriter.machine, order=order, rank=rank)
 
     args = [rewriter.take(param, PLAIN) for param in params]
     return rewriter.kernel(emit, *args, name="attention"), PLAIN

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvmfuse.kernels import winograd
 from tvmfuse.kernels.gemm import pack
 from tvmfuse.kernels.gemm.integer import IntegerPlan, column_sums, pack_integers
 from tvmfuse.kernels.tiling import ceil_div, round_up
@@ -111,6 +112,25 @@ class ConvWeight:
 
 
 @dataclass(frozen=True)
+class WinogradWeight:
+    """(out, in, 3, 3) becomes (out / b, 6, 6, in / b, b, b): see :mod:`winograd`."""
+
+    block: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        o, i, _, _ = shape
+        blocks = (ceil_div(o, self.block), ceil_div(i, self.block))
+        return (blocks[0], winograd.IN, winograd.IN, blocks[1], self.block, self.block)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        by_tap = winograd.FILTER @ array.astype(np.float64) @ np.transpose(winograd.FILTER)
+        blocked = ConvWeight(self.block, self.block).arrange(by_tap.astype("f4"))
+        return np.ascontiguousarray(blocked.transpose(0, 2, 3, 1, 4, 5))
+
+
+@dataclass(frozen=True)
 class DepthwiseWeight:
     """(channels, 1, [kh,] kw) becomes (channels / block, kh, kw, block), filled with zeros."""
 
@@ -201,6 +221,7 @@ Form = (
     | Blocked
     | Trailing
     | ConvWeight
+    | WinogradWeight
     | DepthwiseWeight
     | Channels
     | Panels

@@ -13,7 +13,7 @@ from typing import Any
 from tvmfuse._tvm import relax
 from tvmfuse.kernels import conv as conv_kernel
 from tvmfuse.kernels import elementwise as elementwise_kernel
-from tvmfuse.kernels import window
+from tvmfuse.kernels import window, winograd
 from tvmfuse.kernels.conv import Window
 from tvmfuse.passes.layout.attention import attention
 from tvmfuse.passes.layout.forms import (
@@ -24,6 +24,7 @@ from tvmfuse.passes.layout.forms import (
     DepthwiseWeight,
     Form,
     Trailing,
+    WinogradWeight,
     as_image,
 )
 from tvmfuse.passes.layout.matmul import matmul
@@ -74,6 +75,10 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
         return _kernel(rewriter, args, emit, geometry, name="depthwise_conv"), blocked
     if groups > 1 and any(c // groups % block for c in (channels_in, channels_out)):
         raise NotRewritable("channel groups that are not whole blocks stay plain")
+    size = as_image(shape_of(x), blocked.rank)
+    if groups == 1 and winograd.is_faster(size, channels_out, geometry, rewriter.machine):
+        args = [rewriter.take(x, blocked), rewriter.take(weight, WinogradWeight(block))]
+        return _kernel(rewriter, args, winograd.emit, geometry, name="conv_winograd"), blocked
     is_image = groups == 1 and channels_in * _SMALL_INPUT < block
     source: Form = Trailing(blocked.rank) if is_image else blocked
     packed = ConvWeight(1 if is_image else block, block)

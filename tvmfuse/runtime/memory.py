@@ -1,4 +1,4 @@
-"""Memory for the weights of a model, in pages as large as the system gives.
+"""Memory on the host: aligned, and for weights in pages as large as the system gives.
 
 A product with one row reads each weight once, and with pages of 4 KiB the
 processor waits for their addresses as much as for their values. Pages of 2 MiB
@@ -16,26 +16,37 @@ import numpy as np
 
 _PAGE = 2 << 20  # of the large pages of x86-64, and of Arm with pages of 4 KiB
 _CHUNK = 16 * _PAGE
-_ALIGNMENT = 64  # what TVM's kernels take for granted
+ALIGNMENT = 64  # bytes; what TVM's kernels take for granted
 
 
-class WeightMemory:
+class LargePages:
     """Hands out host memory, from mappings for which large pages are asked.
 
     Nothing is given back: an array keeps the mapping alive that it lies in.
     """
 
     def __init__(self) -> None:
+        self.mappings: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
         self._free: np.ndarray[Any, np.dtype[np.uint8]] = np.empty(0, np.uint8)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """Return an array of ``shape`` and ``dtype`` with no particular values."""
         n_bytes = math.prod(shape) * dtype.itemsize
-        room = -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+        room = -(-n_bytes // ALIGNMENT) * ALIGNMENT
         if room > self._free.size:
             self._free = _mapped(max(_CHUNK, -(-room // _PAGE) * _PAGE))
+            self.mappings.append(self._free)
         found, self._free = self._free[:n_bytes], self._free[room:]
         return found.view(dtype).reshape(shape)
+
+
+def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy of an array that begins where TVM's kernels can read it."""
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    found = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
 
 
 def _mapped(n_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tvmfuse._tvm import tvm
-from tvmfuse.runtime.session import _weight
-from tvmfuse.runtime.weights import WeightMemory
+from tvmfuse.runtime.memory import LargePages
+from tvmfuse.runtime.transfer import weight
 
 SHAPES = ((3, 5), (), (0, 4), (1 << 20,), (9 << 20,), (1,), (1025, 33))
 
 
 def test_arrays_are_aligned_and_do_not_overlap():
-    memory = WeightMemory()
+    memory = LargePages()
     arrays = [memory.empty(shape, np.dtype("float32")) for shape in SHAPES]
     for number, array in enumerate(arrays):
         array[...] = number
@@ -26,7 +26,7 @@ def test_arrays_are_aligned_and_do_not_overlap():
 
 
 def test_an_array_outlives_the_memory_that_it_came_from():
-    array = WeightMemory().empty((1 << 20,), np.dtype("int64"))
+    array = LargePages().empty((1 << 20,), np.dtype("int64"))
     gc.collect()
     array[...] = 7
     assert array.sum() == 7 << 20
@@ -39,7 +39,7 @@ def test_a_weight_keeps_its_values(shape, dtype):
 
     kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
     values = np.resize(np.arange(3), shape).astype(kind)
-    tensor = _weight(values, tvm.cpu(), WeightMemory())
+    tensor = weight(values, tvm.cpu(), LargePages())
     assert tuple(tensor.shape) == shape
     assert tensor.dtype == dtype
     np.testing.assert_array_equal(tensor.numpy().view(kind), values)

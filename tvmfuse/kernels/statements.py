@@ -1,0 +1,143 @@
+"""Statements of TIR, for the few kernels that no tensor expression can state.
+
+A running softmax updates what it has computed before, and a recurrent cell reads what
+the step before it wrote. Their families write loops and stores by these functions; what
+they make stands in one opaque block (:func:`kernel`), which no schedule takes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvmfuse._tvm import s_tir, te, tirx, tvm
+from tvmfuse.kernels.blocks import FAMILY
+
+Buffer = Any  # tirx.Buffer
+Expr = Any  # tirx.PrimExpr
+Stmt = Any  # tirx.Stmt
+Tensor = Any  # te.Tensor
+Body = Callable[[Expr], Stmt]
+
+
+def kernel(
+    name: str,
+    shape: Sequence[int],
+    operands: Sequence[Tensor],
+    body: Callable[[Sequence[Buffer], Buffer], Stmt],
+) -> Tensor:
+    """Return the float32 tensor that ``body(operands, result)`` computes.
+
+    Parameters
+    ----------
+    name : str
+        What the result is called.
+    shape : Sequence[int]
+        Shape of the result.
+    operands : Sequence[te.Tensor]
+        What it reads.
+    body : callable
+        Returns the statement, given a buffer for every operand and for the result.
+    """
+    ins = [tirx.decl_buffer(x.shape, x.dtype, x.op.name) for x in operands]
+    out = tirx.decl_buffer(shape, "float32", name)
+
+    def statement(_ins: Any, _outs: Any) -> Stmt:
+        return body(ins, out)
+
+    return te.extern(
+        [shape],
+        list(operands),
+        statement,
+        name="root",  # TVM adds no root block around one opaque block: it is the root
+        in_buffers=ins,
+        out_buffers=[out],
+    )
+
+
+def scratch(shape: Sequence[int], name: str) -> Buffer:
+    """Return a float32 buffer for :func:`holding`."""
+    return tirx.decl_buffer(shape, "float32", name)
+
+
+def registers(count: int, size: int, name: str) -> list[Buffer]:
+    """Return buffers that LLVM keeps in registers where only constants index them.
+
+    TVM 0.27 puts what has less than 1 KiB on the stack, where LLVM can promote it, and
+    more into memory of its runtime, to which LLVM would write every value back.
+    """
+    return [tirx.decl_buffer((size,), "float32", name, scope="local") for _ in range(count)]
+
+
+def holding(buffers: Sequence[Buffer], stmt: Stmt, *, family: str = "") -> Stmt:
+    """Return ``stmt`` with memory for ``buffers``, as a block of ``family`` where given."""
+    marks = {FAMILY: family} if family else {}
+    allocated = list(buffers)
+    block = s_tir.SBlock([], [], [], "task", stmt, alloc_buffers=allocated, annotations=marks)
+    return s_tir.SBlockRealize([], tirx.const(1, "bool"), block)
+
+
+def store(buffer: Buffer, value: Expr, *index: Expr) -> Stmt:
+    """Return the assignment of ``value`` to an element."""
+    return tirx.BufferStore(buffer, value, list(index))
+
+
+def loop(extent: Expr, body: Body) -> Stmt:
+    """Return ``body(i)`` for every ``i`` below ``extent``, one after the other."""
+    return _loop(extent, body, tirx.ForKind.SERIAL)
+
+
+def tasks(extent: int, body: Body, *, is_parallel: bool) -> Stmt:
+    """Return ``body(i)`` for every ``i`` below ``extent``, on all threads if ``is_parallel``."""
+    return _loop(extent, body, tirx.ForKind.PARALLEL if is_parallel else tirx.ForKind.SERIAL)
+
+
+def unrolled(extent: int, body: Body) -> Stmt:
+    """Return a statement for each of few ``i``."""
+    return seq([body(_int(i)) for i in range(extent)])
+
+
+def vectors(extent: int, lanes: int, body: Body) -> Stmt:
+    """Return ``body(i)`` for every ``i`` below ``extent`` as instructions of ``lanes`` each.
+
+    What fills no vector is done by narrower ones: TVM 0.27 takes wider and odd vectors too,
+    but LLVM breaks up those whose length is no power of two element by element.
+    """
+    parts, start = [], 0
+    while start < extent:
+        width = min(lanes, 1 << ((extent - start).bit_length() - 1))
+        parts.append(_vector(start, width, body))
+        start += width
+    return seq(parts)
+
+
+def _vector(start: int, width: int, body: Body) -> Stmt:
+    if width == 1:
+        return body(_int(start))
+    return _loop(width, lambda i: body(i + start if start else i), tirx.ForKind.VECTORIZED)
+
+
+def when(condition: Expr, stmt: Stmt) -> Stmt:
+    """Return ``stmt`` under a condition, or as it is where that is known to hold."""
+    known = tvm.sym.Analyzer().simplify(condition)
+    if isinstance(known, tirx.IntImm):
+        return stmt if int(known) else seq([])
+    return tirx.IfThenElse(condition, stmt, None)
+
+
+def seq(statements: Sequence[Stmt]) -> Stmt:
+    """Return statements that follow one another."""
+    if len(statements) == 1:
+        return statements[0]
+    return tirx.SeqStmt(list(statements)) if statements else tirx.Evaluate(_int(0))
+
+
+def _loop(extent: Expr, body: Body, kind: Any) -> Stmt:
+    index = tirx.Var("i", "int32")
+    return tirx.For(
+        index, _int(0), extent if not isinstance(extent, int) else _int(extent), kind, body(index)
+    )
+
+
+def _int(value: int) -> Expr:
+    return tirx.const(value, "int32")
