@@ -114,7 +114,7 @@ def _task(name: str, function: Any, uses: int, machine: Machine, *, seed: int) -
 
 def _chosen(task: Task, scheduled: Scheduled, strategy: Strategy) -> Task:
     """Return a task with the space to search: TVM's where no family of ours serves it."""
-    is_covered = scheduled.family not in _UNCOVERED
+    is_covered = scheduled.family not in _UNCOVERED and not scheduled.note
     by_trace = strategy == "metaschedule" or (strategy == "auto" and not is_covered)
     space = task.space if is_covered else Space(())
     return replace(task, family=scheduled.family, space=space, by_trace=by_trace)
