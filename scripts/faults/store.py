@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from faults import postgres, trials
+from faults import postgres, trials, tuners
 
 
 def outcomes(
-    folder: Path, *, n_commits: int, n_kills: int, n_flips: int
+    folder: Path, *, n_commits: int, n_kills: int, n_flips: int, n_tuners: int
 ) -> Iterator[trials.Outcome]:
     """Yield what became of the stores."""
     writers = {"n_processes": 8, "n_commits": n_commits}
@@ -25,6 +25,8 @@ def outcomes(
     yield trials.killed_writers(folder, n_kills=n_kills)
     yield from trials.damaged_files(folder, n_flips=n_flips)
     yield trials.full_disk(folder)
+    yield tuners.killed_tuners(folder, n_kills=n_tuners)
+    yield tuners.killed_workers(folder, n_kills=n_tuners)
     programs = postgres.find_programs()
     if programs is None:
         print(postgres.MISSING, file=sys.stderr)
@@ -40,11 +42,17 @@ def main() -> int:
     parser.add_argument("--commits", type=int, default=500, help="of each of 8 writers")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--flips", type=int, default=500)
+    parser.add_argument("--tuners", type=int, default=100, help="and as many workers")
     given = parser.parse_args()
     is_right = True
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
-        sizes = {"n_commits": given.commits, "n_kills": given.kills, "n_flips": given.flips}
+        sizes = {
+            "n_commits": given.commits,
+            "n_kills": given.kills,
+            "n_flips": given.flips,
+            "n_tuners": given.tuners,
+        }
         for outcome in outcomes(Path(folder), **sizes):
             figures = ", ".join(f"{name}: {value}" for name, value in outcome.figures.items())
             print(

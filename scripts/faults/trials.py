@@ -102,7 +102,7 @@ def killed_writers(folder: Path, *, n_kills: int, seed: int = 0) -> Outcome:
 
 
 def damaged_files(folder: Path, *, n_flips: int, seed: int = 0) -> Iterator[Outcome]:
-    """Cut a store at each page, and flip single bits of it."""
+    """Cut a store at each page and at random bytes, and flip single bits of it."""
     original = folder / "original.db"
     checksums = fill(original, 3, 60)
     (folder / "checksums.json").write_text(json.dumps(checksums))
@@ -110,6 +110,8 @@ def damaged_files(folder: Path, *, n_flips: int, seed: int = 0) -> Iterator[Outc
     cuts = [content[:end] for end in range(0, len(content), _PAGE)]
     yield _read_all(folder, "cut at each 4 kB", cuts)
     chance = random.Random(seed)
+    anywhere = [content[: chance.randrange(len(content))] for _ in range(n_flips)]
+    yield _read_all(folder, "cut at a random byte", anywhere)
     flips = []
     for _ in range(n_flips):
         flipped = bytearray(content)

@@ -15,9 +15,11 @@ SIDE is one of ``SIDES``, or a Python file whose function ``load`` is like their
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import runpy
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +27,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+
+_PR_SET_PDEATHSIG = 1
 
 Feeds = Mapping[str, np.ndarray[Any, Any]]
 Call = Callable[[], Sequence[np.ndarray[Any, Any]]]  # runs the model, returns outputs in order
@@ -99,6 +103,7 @@ def main(sides: Mapping[str, Load] = SIDES) -> None:
     parser.add_argument("inputs")
     parser.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args()
+    _die_with_parent()
     replies = _private_stdout()
     load_feeds = sides.get(arguments.side) or runpy.run_path(arguments.side)["load"]
 
@@ -108,6 +113,12 @@ def main(sides: Mapping[str, Load] = SIDES) -> None:
         return load_feeds(model, feeds, arguments.threads)
 
     serve(load, arguments.model, arguments.inputs, replies=replies)
+
+
+def _die_with_parent() -> None:
+    """Let Linux end this process with its driver, even while it loads a model."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _private_stdout() -> TextIO:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from tvmfuse import _pipeline
@@ -19,6 +17,7 @@ from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.confirm import WholeModel, confirm
 from tvmfuse.tuning.history import History
 from tvmfuse.tuning.measure import Limits, Measurer, WorkerMeasurer
+from tvmfuse.tuning.scratch import scratch
 from tvmfuse.tuning.task import Strategy, Task, tasks_of
 from tvmfuse.tuning.tuner import Progress, Status, Tuner
 
@@ -148,8 +147,8 @@ def tune_model(
             tasks, target, measure, history, settings, progress=progress, used_s=prepared_s
         )
     stage(f"confirm {len(winners)} kernels in the model")
-    with tempfile.TemporaryDirectory(prefix="tvmfuse-tune-") as folder:
-        whole = WholeModel(model, target, Path(folder), threads)
+    with scratch() as folder:
+        whole = WholeModel(model, target, folder, threads)
         is_over = _deadline(settings.budget, start)
         kept = confirm(winners, whole.ratio, is_over=is_over)
         _keep(tuner.kernels, kept, history, untried=winners if is_over() else [])

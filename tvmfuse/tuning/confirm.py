@@ -6,6 +6,7 @@ may lose in a model.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 
 from tvmfuse import _pipeline, bundle
 from tvmfuse._pipeline import Options
+from tvmfuse.errors import TuningError
 from tvmfuse.frontend import Model
 from tvmfuse.plan import Tuned
 from tvmfuse.runtime.benchmark import alternate
@@ -29,6 +31,8 @@ Ratio = Callable[[Sequence[Progress], Sequence[Progress]], float]
 
 _NEEDED_GAIN = 0.002  # less than this is chance
 _ROUND_US = 100e3
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,12 @@ def confirm(
         group = groups.pop()
         if not group:
             continue
-        if ratio(kept, [*kept, *group]) < 1.0 - _NEEDED_GAIN:
+        try:
+            is_faster = ratio(kept, [*kept, *group]) < 1.0 - _NEEDED_GAIN
+        except TuningError as error:  # what cannot be timed in the whole is not kept
+            _log.warning("tune: %d records could not be confirmed: %s", len(group), error)
+            is_faster = False
+        if is_faster:
             kept += group
         elif len(group) > 1:
             middle = len(group) // 2

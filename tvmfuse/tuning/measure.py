@@ -19,6 +19,8 @@ from tvmfuse.tuning.process import WorkerLost, WorkerProcess
 from tvmfuse.tuning.space import TRACE, Point
 from tvmfuse.tuning.task import Task
 
+_STARTS = 3  # of a worker, which somebody may kill while it starts
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -163,15 +165,19 @@ class WorkerMeasurer:
             return Trial(decisions, _status(lost.status), reason=lost.reason)
 
     def _started(self) -> WorkerProcess:
-        if self._process is None:
-            self._process = WorkerProcess(**self._how)
-        if not self._is_ready:
+        for attempt in range(_STARTS):
+            if self._process is None:
+                self._process = WorkerProcess(**self._how)
+            if self._is_ready:
+                break
             try:
                 self._process.ask(None, timeout_s=self._limits.start_s)
+                self._is_ready = True
             except WorkerLost as lost:
                 self._process = None
-                raise TuningError(f"tune: a worker cannot be started: {lost.reason}") from lost
-            self._is_ready = True
+                if attempt == _STARTS - 1:
+                    raise TuningError(f"tune: a worker cannot be started: {lost.reason}") from lost
+        assert self._process is not None
         return self._process
 
     def _load(self, process: WorkerProcess, task: Task) -> Mapping[str, Any] | None:
