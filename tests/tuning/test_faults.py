@@ -1,4 +1,4 @@
-"""The short form of ``make faults`` for the tuner: what is killed loses nothing and leaves nothing."""
+"""The short form of ``make faults``: a killed tuner loses nothing and leaves nothing."""
 
 from __future__ import annotations
 
