@@ -87,6 +87,28 @@ def test_product_stored_transposed_equals_numpy(machine: Machine) -> None:
     check(batched("", (3, 13, 16), (3, 16, 20)), machine, "gemm", epilogue=transpose)
 
 
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_rows_of_all_batches_are_those_of_one_product(machine: Machine) -> None:
+    """Also where batches are stored apart and each has a number of its own."""
+    m, n, k = 5, 24, 16
+    tile = gemm_tile(3 * m, n, machine)
+    shift_and_turn = Epilogue(
+        shapes=lambda _: ((3, 1, 1),),
+        emit=lambda x, shift: te.compute(
+            (n, 3, m), lambda j, b, i: x[b, i, j] + shift[b, 0, 0], name="turned"
+        ),
+        reference=lambda x, shift: (x + shift).transpose(2, 0, 1),
+    )
+    case = Case(
+        "",
+        ((3, m, k), (k, n)),
+        lambda machine, x, panels: gemm.emit_packed(x, panels, n, machine),
+        np.matmul,
+        lambda _: (PLAIN, Panels(tile.columns)),
+    )
+    check(case, machine, "gemm", epilogue=shift_and_turn)
+
+
 def _swapped(x: Any) -> Any:
     return lambda *i: x[(*i[:-2], i[-1], i[-2])]
 

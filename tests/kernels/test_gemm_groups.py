@@ -87,9 +87,9 @@ def test_rows_are_prepared_before_they_are_multiplied(
     m, n, k = sizes
     (x, weight), (tx, _) = operands((2, m, k), (k, n))
     panels, tp = packed(weight, m, machine)
-    rows = gemm.rows_for(m, panels.shape[2], machine)
-    tanh = gemm.prepared(tx, lambda *i: approx.bind(tx[i], approx.tanh), rows)
-    out = gemm.emit_packed(tanh, tp, n, machine, m=m)
+    rows, flat = gemm.rows_for(2 * m, panels.shape[2], machine), gemm.flattened(tx)
+    tanh = gemm.prepared(flat, lambda *i: approx.bind(flat[i], approx.tanh), rows)
+    out = gemm.emit_packed(tanh, tp, n, machine, lead=(2, m))
     found = run([tx, tp, out], [x, panels], machine, family="gemm")
     testing.assert_close(found, np.tanh(x.astype("f8")) @ weight)
     function = families.schedule(te.create_prim_func([tx, tp, out]), machine).function

@@ -21,14 +21,24 @@ What one kernel may hold beside a product and its elementwise epilogue:
   own rows first;
 - rows that are prepared before they are multiplied (converted, normalised): emit them
   by :func:`prepared`; each task prepares its own rows once, in scratch.
+
+Rows of several batches that meet one weight are the rows of one product.
 """
 
-from tvmfuse.kernels.gemm.products import emit_batched, emit_packed, pack, prepared, rows_for
+from tvmfuse.kernels.gemm.products import (
+    emit_batched,
+    emit_packed,
+    flattened,
+    pack,
+    prepared,
+    rows_for,
+)
 from tvmfuse.kernels.gemm.scheduling import register_tile, schedule
 
 __all__ = [
     "emit_batched",
     "emit_packed",
+    "flattened",
     "pack",
     "prepared",
     "register_tile",

@@ -9,6 +9,7 @@ is, so no shift can overflow anything that would not have overflowed without it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +18,9 @@ import numpy as np
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
 from tvmfuse.kernels.gemm import dots
-from tvmfuse.kernels.gemm.products import prepared, rows_for
+from tvmfuse.kernels.gemm.products import flattened, prepared, rows_for, unflattened
 from tvmfuse.kernels.gemm.scheduling import DOT
-from tvmfuse.kernels.tiling import GemmTile, Machine, ceil_div, gemm_tile, round_up
+from tvmfuse.kernels.tiling import GemmTile, Machine, ceil_div, gemm_tile
 
 Tensor = Any  # te.Tensor
 
@@ -140,34 +141,32 @@ def emit_integers(
     te.Tensor
         (..., M, N), int32.
     """
-    *batch, m, _ = (int(d) for d in x.shape)
+    lead = [int(d) for d in x.shape[:-1]]
     panel_count, words, columns, group = (int(d) for d in panels.shape)
-    tile_rows = rows_for(m, columns, _fitted(machine, chosen))
+    tile_rows = rows_for(math.prod(lead), columns, _fitted(machine, chosen))
+    flat = flattened(x)
     rows = prepared(
-        x,
-        lambda *i: _shifted(x[i], chosen),
+        flat,
+        lambda *i: _shifted(flat[i], chosen),
         tile_rows,
         length=words * group,
         dtype=chosen.row_dtype,
     )
     word, part = te.reduce_axis((0, words), "word"), te.reduce_axis((0, group), "part")
 
-    def product(*index: Any) -> Any:
-        *g, i, j = index
-        left = rows[(*g, i, word * group + part)].astype("int32")
+    def product(i: Any, j: Any) -> Any:
+        left = rows[i, word * group + part].astype("int32")
         right = panels[j // columns, word, j % columns, part].astype("int32")
         return te.sum(left * right, axis=[word, part])
 
     attrs = {FAMILY: "gemm", ROLE: "anchor", TILE: [tile_rows, columns], DOT: chosen.dot}
-    shape = (*batch, round_up(m, tile_rows), panel_count * columns)
+    shape = (int(rows.shape[0]), panel_count * columns)
     result = te.compute(shape, product, name="matmul", attrs=attrs)
-
-    def cropped(*index: Any) -> Any:
-        if sums is None or not chosen.shift:
-            return result[index]
-        return result[index] - sums[index[-1]] * tirx.const(chosen.shift, "int32")
-
-    return te.compute((*batch, m, n), cropped, name="crop")
+    exact = unflattened(result, lead, n, "int32")
+    if sums is None or not chosen.shift:
+        return exact
+    shift = tirx.const(chosen.shift, "int32")
+    return te.compute(exact.shape, lambda *i: exact[i] - sums[i[-1]] * shift, name="unshifted")
 
 
 def _shifted(value: Any, chosen: IntegerPlan) -> Any:

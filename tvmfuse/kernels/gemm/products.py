@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def emit_packed(
     n: int,
     machine: Machine,
     *,
-    m: int | None = None,
+    lead: Sequence[int] | None = None,
     out_dtype: str | None = None,
 ) -> Tensor:
     """Emit ``x @ weight`` for a packed constant weight, summed in float32.
@@ -59,32 +60,59 @@ def emit_packed(
         Columns of the result.
     machine : Machine
         The device.
-    m : int, optional
-        Rows of the result where ``x`` has more, as prepared rows do.
+    lead : sequence of int, optional
+        (..., M) where ``x`` is prepared.
     out_dtype : str, optional
         Type of the result; that of ``x`` where not given.
 
     Returns
     -------
     te.Tensor
-        (..., M, N).
+        (..., M, N). The rows of all batches are those of one product.
     """
     out_dtype = out_dtype or str(x.dtype)
-    m = int(x.shape[-2]) if m is None else m
     columns = int(panels.shape[2])
-    rows = rows_for(m, columns, machine)
-    x = _in_float32(x, rows)
-    *batch, stored, k = (int(d) for d in x.shape)
+    if lead is None:
+        lead = [int(d) for d in x.shape[:-1]]
+        rows = rows_for(math.prod(lead), columns, machine)
+        x = _in_float32(flattened(x), rows)
+    rows = rows_for(math.prod(lead), columns, machine)
+    stored, k = (int(d) for d in x.shape)
     axis = te.reduce_axis((0, k), "k")
 
-    def product(*index: Any) -> Any:
-        *g, i, j = index
-        left = x[(*g, _clamped(i, stored, rows), axis)]
+    def product(i: Any, j: Any) -> Any:
+        left = x[_clamped(i, stored, rows), axis]
         return te.sum(left * _float32(panels[j // columns, axis, j % columns]), axis)
 
-    shape = (*batch, round_up(m, rows), int(panels.shape[0]) * columns)
+    shape = (round_up(stored, rows), int(panels.shape[0]) * columns)
     result = te.compute(shape, product, name="matmul", attrs=_anchor(rows, columns))
-    return _cropped(result, m, n, out_dtype)
+    return unflattened(result, lead, n, out_dtype)
+
+
+def flattened(x: Tensor) -> Tensor:
+    """Return the rows (..., K) of a tensor as those of one matrix."""
+    *lead, k = (int(d) for d in x.shape)
+    if len(lead) == 1:
+        return x
+    strides = [math.prod(lead[i + 1 :]) for i in range(len(lead))]
+
+    def element(row: Any, at: Any) -> Any:
+        inner = [row // s % d for s, d in zip(strides[1:], lead[1:], strict=True)]
+        return x[(row // strides[0], *inner, at)]
+
+    return te.compute((math.prod(lead), k), element, name="flat")
+
+
+def unflattened(result: Tensor, lead: Sequence[int], n: int, dtype: str) -> Tensor:
+    """Return the first ``n`` columns of a matrix as a tensor (..., n) of given leading axes."""
+
+    def element(*index: Any) -> Any:
+        row = index[0]
+        for i, extent in zip(index[1:-1], lead[1:], strict=True):
+            row = row * extent + i
+        return approx.cast(result[row, index[-1]], dtype)
+
+    return te.compute((*lead, n), element, name="crop")
 
 
 def emit_batched(
@@ -116,6 +144,17 @@ def emit_batched(
         (..., M, N).
     """
     out_dtype = out_dtype or str(a.dtype)
+    n = int(b.shape[-2] if transposed else b.shape[-1])
+    lead = (*_broadcast_shape(a.shape[:-2], b.shape[:-2]), int(a.shape[-2]))
+    if len(lead) == len(a.shape) - 1 and math.prod(int(d) for d in b.shape[:-2]) == 1:
+        result = _product(flattened(a), _matrix(b), machine, transposed=transposed)
+        return unflattened(result, lead, n, out_dtype)
+    result = _product(a, b, machine, transposed=transposed)
+    return te.compute((*lead, n), lambda *i: approx.cast(result[i], out_dtype), name="crop")
+
+
+def _product(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool) -> Tensor:
+    """Return ``a @ b`` in whole tiles, with ``b`` packed by the kernel."""
     m, k = (int(d) for d in a.shape[-2:])
     n = int(b.shape[-2] if transposed else b.shape[-1])
     batch = _broadcast_shape(a.shape[:-2], b.shape[:-2])
@@ -142,8 +181,14 @@ def emit_batched(
         return te.sum(left * packed[(*g, j // columns, axis, j % columns)], axis)
 
     shape = (*batch, round_up(m, tile.rows), panels * columns)
-    anchor = _anchor(tile.rows, columns)
-    return _cropped(te.compute(shape, product, name="matmul", attrs=anchor), m, n, out_dtype)
+    return te.compute(shape, product, name="matmul", attrs=_anchor(tile.rows, columns))
+
+
+def _matrix(b: Tensor) -> Tensor:
+    lead = (0,) * (len(b.shape) - 2)
+    if not lead:
+        return b
+    return te.compute(tuple(b.shape[-2:]), lambda *i: b[(*lead, *i)], name="matrix")
 
 
 def prepared(
@@ -159,7 +204,8 @@ def prepared(
     Parameters
     ----------
     x : te.Tensor
-        (..., M, K): its shape is that of the rows.
+        (..., M, K): its shape is that of the rows; for :func:`emit_packed`, whose rows are
+        those of one matrix, what :func:`flattened` returns.
     value : callable
         Returns the element at given indices, of type ``dtype``.
     rows : int
@@ -191,11 +237,6 @@ def prepared(
 
 def _anchor(rows: int, columns: int) -> dict[str, Any]:
     return {FAMILY: "gemm", ROLE: "anchor", TILE: [rows, columns]}
-
-
-def _cropped(result: Tensor, m: int, n: int, dtype: str) -> Tensor:
-    shape = (*result.shape[:-2], m, n)
-    return te.compute(shape, lambda *i: approx.cast(result[i], dtype), name="crop")
 
 
 def _in_float32(x: Tensor, rows: int) -> Tensor:

@@ -35,7 +35,7 @@ def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 
 def _floats(rewriter: Rewriter, x: Expr, weight: Expr, var: Var) -> Expr:
     machine, n, dtype = rewriter.machine, shape_of(weight)[-1], str(var.ty.dtype)
-    tile = gemm_tile(shape_of(x)[-2], n, machine)
+    tile = gemm_tile(math.prod(shape_of(x)[:-1]), n, machine)
     args = [rewriter.take(x, PLAIN), rewriter.take(weight, Panels(tile.columns))]
 
     def emit(a: Any, b: Any) -> Any:
@@ -47,7 +47,7 @@ def _floats(rewriter: Rewriter, x: Expr, weight: Expr, var: Var) -> Expr:
 def _integers(rewriter: Rewriter, x: Expr, weight: Expr) -> Expr:
     machine, n = rewriter.machine, shape_of(weight)[-1]
     chosen = integer.plan(str(x.ty.dtype), str(weight.ty.dtype), machine)
-    tile = integer.tile(shape_of(x)[-2], n, chosen, machine)
+    tile = integer.tile(math.prod(shape_of(x)[:-1]), n, chosen, machine)
     form = IntegerPanels(tile.columns, chosen)
     args = [rewriter.take(x, PLAIN), rewriter.take(weight, form)]
     if chosen.shift:
