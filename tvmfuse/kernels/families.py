@@ -18,6 +18,7 @@ from tvmfuse.kernels import (
     joined,
     nest,
     reduction,
+    transposed,
     window,
     winograd,
 )
@@ -32,6 +33,7 @@ Apply = Callable[[Schedule, Machine, Choose], None]
 FAMILIES: Mapping[str, Apply] = {
     "attention": attention.schedule,
     "conv": conv.schedule,
+    "transposed": transposed.schedule,
     "winograd": winograd.schedule,
     "window": window.schedule,
     "gemm": gemm.schedule,

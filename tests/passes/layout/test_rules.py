@@ -43,6 +43,27 @@ class TestWhatWorksOnBlocks:
         ]
         assert_same_numbers(graph, (1, 9, 5, 5))
 
+    @pytest.mark.parametrize(
+        ("shape", "kernel", "attrs"),
+        [
+            ((1, 16, 6, 7), (4, 4), {"strides": 2, "padding": 1}),
+            ((1, 16, 6, 7), (3, 3), {"strides": 2, "padding": (1, 0, 1, 1), "output_padding": 1}),
+            ((2, 16, 9), (16,), {"strides": 8, "padding": 4}),
+        ],
+    )
+    def test_transposed_convolutions(
+        self, shape: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, Any]
+    ) -> None:
+        transpose = op.nn.conv2d_transpose if len(shape) == 4 else op.nn.conv1d_transpose
+
+        def graph(x: Any) -> Any:
+            y = transpose(op.nn.relu(x), constant(16, 12, *kernel), **attrs)
+            return op.nn.relu(op.add(y, constant(12, *(1,) * len(kernel))))
+
+        name = f"conv{len(kernel)}d_transpose"
+        assert steps(graph, shape) == ["relu", "to_blocked", name, "add", "relu", "from_blocked"]
+        assert_same_numbers(graph, shape)
+
     def test_what_unused_lanes_hold_never_reaches_a_result(self) -> None:
         def graph(x: Any) -> Any:
             shift = np.linspace(5, 5.1, 12, dtype="float32")[:, None, None]

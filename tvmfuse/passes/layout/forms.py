@@ -131,6 +131,42 @@ class WinogradWeight:
 
 
 @dataclass(frozen=True)
+class TransposedWeight:
+    """(in, out, [kh,] kw) becomes (phases, out / b, in / b, taps, taps, b, b).
+
+    See :mod:`tvmfuse.kernels.transposed`.
+    """
+
+    block: int
+    strides: tuple[int, int]
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        i, o, kh, kw = as_image(shape, len(shape))
+        sh, sw = self.strides
+        packed = ConvWeight(self.block, self.block).shape(
+            (o, i, ceil_div(kh, sh), ceil_div(kw, sw))
+        )
+        return (sh * sw, *packed)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        i, o, kh, kw = as_image(array.shape, array.ndim)
+        sh, sw = self.strides
+        full = np.zeros((i, o, round_up(kh, sh), round_up(kw, sw)), array.dtype)
+        full[:, :, :kh, :kw] = array.reshape(i, o, kh, kw)
+        pack = ConvWeight(self.block, self.block).arrange
+        backwards = full[:, :, ::-1, ::-1].swapaxes(0, 1)  # its last tap is phase s - 1 of tap 0
+        return np.stack(
+            [
+                pack(backwards[:, :, sh - 1 - y :: sh, sw - 1 - x :: sw])
+                for y in range(sh)
+                for x in range(sw)
+            ]
+        )
+
+
+@dataclass(frozen=True)
 class DepthwiseWeight:
     """(channels, 1, [kh,] kw) becomes (channels / block, kh, kw, block), filled with zeros."""
 
@@ -222,6 +258,7 @@ Form = (
     | Trailing
     | ConvWeight
     | WinogradWeight
+    | TransposedWeight
     | DepthwiseWeight
     | Channels
     | Panels

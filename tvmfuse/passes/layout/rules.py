@@ -13,8 +13,9 @@ from typing import Any
 from tvmfuse._tvm import relax
 from tvmfuse.kernels import conv as conv_kernel
 from tvmfuse.kernels import elementwise as elementwise_kernel
-from tvmfuse.kernels import window, winograd
+from tvmfuse.kernels import transposed, window, winograd
 from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.transposed import Geometry
 from tvmfuse.passes.layout.attention import attention
 from tvmfuse.passes.layout.forms import (
     PLAIN,
@@ -24,6 +25,7 @@ from tvmfuse.passes.layout.forms import (
     DepthwiseWeight,
     Form,
     Trailing,
+    TransposedWeight,
     WinogradWeight,
     as_image,
 )
@@ -84,6 +86,33 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     packed = ConvWeight(1 if is_image else block, block)
     args = [rewriter.take(x, source), rewriter.take(weight, packed)]
     return _kernel(rewriter, args, conv_kernel.emit, geometry, name="conv", groups=groups), blocked
+
+
+def conv_transpose(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
+    """Convolve blocked channels transposed, phase by phase."""
+    x, weight = call.args
+    attrs, blocked = call.attrs, _blocked(rewriter, var)
+    _require_channels_first(attrs)
+    if dtypes([x, weight, var]) != {"float32"} or not rewriter.is_constant(weight):
+        raise NotRewritable("blocked convolution needs float32 and a constant weight")
+    if str(attrs.kernel_layout) not in ("IOHW", "IOW") or int(attrs.groups) != 1:
+        raise NotRewritable("only transposed convolutions of one group work on blocks")
+    geometry = _window(attrs, shape_of(weight)[2:])
+    if geometry.dilation != (1, 1) or 0 in (*shape_of(x), *shape_of(var)):
+        raise NotRewritable("dilated or empty transposed convolutions stay plain")
+    turned = Geometry(
+        geometry.kernel,
+        geometry.strides,
+        geometry.padding[:2],
+        as_image(shape_of(var), blocked.rank)[2:],  # type: ignore[arg-type]
+    )
+    packed = TransposedWeight(blocked.block, geometry.strides)
+    args = [rewriter.take(x, blocked), rewriter.take(weight, packed)]
+    emit: Any = transposed.emit
+    call = rewriter.kernel(
+        lambda *t: emit(*t, turned, rewriter.machine), *args, name="conv_transpose"
+    )
+    return call, blocked
 
 
 def elementwise(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
@@ -176,6 +205,7 @@ RULES: Mapping[str, Rule] = {
     "relax.matmul": matmul,
     "relax.nn.prelu": prelu,
     **{f"relax.nn.conv{n}d": conv for n in (1, 2)},
+    **{f"relax.nn.conv{n}d_transpose": conv_transpose for n in (1, 2)},
     **{f"relax.nn.{kind}_pool{n}d": pool for kind in ("max", "avg") for n in (1, 2)},
     **{f"relax.nn.adaptive_avg_pool{n}d": global_pool for n in (1, 2)},
     "relax.mean": reduce_image,
@@ -189,7 +219,9 @@ RULES: Mapping[str, Rule] = {
 GROUP_RULES: Mapping[str, GroupRule] = {"attention": attention}
 """Rules for whole groups, by family."""
 
-ANCHORS = frozenset({"relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul"})
+ANCHORS = frozenset(
+    {f"relax.nn.conv{n}d{kind}" for n in (1, 2) for kind in ("", "_transpose")} | {"relax.matmul"}
+)
 
 
 def _blocked(rewriter: Rewriter, value: Expr) -> Blocked:
