@@ -105,22 +105,20 @@ class Explanation:
         All matches that the plan does not use; most overlap with a group that it does.
     near : tuple of Near
         Places that a pattern nearly matches; by pattern, the nearest first.
+    n_ops : int
+        All operators of the model.
     """
 
     fused: tuple[Fused, ...]
     alone: tuple[Alone, ...]
     refused: tuple[Refused, ...]
     near: tuple[Near, ...] = ()
-
-    @property
-    def n_ops(self) -> int:
-        """All operators of the model."""
-        return self.n_fused_ops + len(self.alone)
+    n_ops: int = 0
 
     @property
     def n_fused_ops(self) -> int:
-        """Operators that are part of a group."""
-        return sum(len(group.ops) for group in self.fused)
+        """Operators that are part of a group; one that several groups compute counts once."""
+        return self.n_ops - len(self.alone)
 
     @property
     def saved_us(self) -> float:
@@ -214,7 +212,8 @@ def explain(
         replace(op, time_us=alone_us.get(place), near="" if op.reason else _nearest(op.node, near))
         for place, op in _alone(plan, functions)
     )
-    return Explanation(fused, tuple(alone), refused, tuple(near))
+    n_ops = sum(bool(op) for graph in functions.values() for op in graph.ops)
+    return Explanation(fused, tuple(alone), refused, tuple(near), n_ops)
 
 
 def about(explanation: Explanation, node: str) -> Explanation:
@@ -237,7 +236,8 @@ def about(explanation: Explanation, node: str) -> Explanation:
     if fused or alone:
         refused = tuple(match for match in explanation.refused if node in match.nodes)
         near = tuple(m for m in explanation.near if node in m.nodes or node == m.at)
-        return Explanation(fused, alone, refused, near)
+        n_ops = len(alone) + sum(len(group.ops) for group in fused)
+        return Explanation(fused, alone, refused, near, n_ops)
     known = {name for group in explanation.fused for name in group.nodes}
     known |= {op.node for op in explanation.alone}
     alike = ", ".join(get_close_matches(node, sorted(known), n=3, cutoff=0.4))
