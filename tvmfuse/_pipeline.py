@@ -20,6 +20,7 @@ from tvmfuse.kernels.families import Scheduled
 from tvmfuse.passes import codegen
 from tvmfuse.passes.canonicalise import canonicalise
 from tvmfuse.passes.collect import collect
+from tvmfuse.passes.emit import emitters
 from tvmfuse.passes.layout import layout
 from tvmfuse.passes.lower import Lowered, Origin, lower
 from tvmfuse.passes.parameters import lift_parameters
@@ -208,9 +209,32 @@ def build(
     options, stages = options or Options(), _Stages(progress)
     compile_context(target)  # a missing compiler is told now, not after all stages
     planned = plan(model.module, target, options=options, stages=stages)
+    return build_planned(model, planned, target, records=options.records, stages=stages)
+
+
+def build_planned(
+    model: Model,
+    planned: Planned,
+    target: Target,
+    *,
+    records: Records | None = None,
+    stages: _Stages | None = None,
+) -> Compiled:
+    """Compile a model by a plan that was made for it; see :func:`build`.
+
+    Parameters
+    ----------
+    model : Model
+        What the frontend made.
+    planned : Planned
+        What :func:`plan` made of it; its plan may have been given fewer groups.
+    target : Target
+        The device.
+    """
+    stages = stages or _Stages(None)
     chosen = planned.plan
     while True:
-        prepared = _realize(planned, chosen, target, records=options.records, stages=stages)
+        prepared = _realize(planned, chosen, target, records=records, stages=stages)
         with stages.stage("build"):
             lifted = lift_parameters(prepared.module)
             try:
@@ -241,16 +265,16 @@ def _realize(
 ) -> Prepared:
     """Fuse what was chosen, lower and schedule it."""
     tvm_target, is_cpu = target.tvm(), target.rules == "cpu"
-    rejections = chosen.rejections
+    rejections, own = chosen.rejections, emitters(planned.registry)
     with stages.stage("partition"):
         mod = partition(planned.module, chosen)
     if is_cpu:
         with stages.stage("layout"):
-            laid = layout(mod, machine_of(target))
+            laid = layout(mod, machine_of(target), own=own)
             mod, rejections = laid.module, (*rejections, *laid.rejections)
     with stages.stage("lower"):
         rules = legalize.rules(machine_of(target)) if is_cpu else {}
-        lowered = lower(mod, tvm_target, rules)
+        lowered = lower(mod, tvm_target, rules, own=own)
         mod = codegen.lower_views(lowered.module, tvm_target)
     with stages.stage("schedule"):
         schedules = schedule(mod, target, records=records)

@@ -1,4 +1,4 @@
-"""How long collecting and planning take on graphs of 1,000 to 100,000 operators, and in what memory.
+"""How long collecting and planning take on graphs of 1,000 to 100,000 operators.
 
 Each graph is a stack of transformer layers and residual convolution blocks, and each
 size runs in a process of its own, so that its peak of memory is its own.
@@ -6,19 +6,14 @@ size runs in a process of its own, so that its peak of memory is its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 
 SIZES = (1_000, 10_000, 100_000)
 _ROWS, _WIDTH, _HEADS = 16, 32, 2

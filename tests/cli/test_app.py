@@ -11,7 +11,7 @@ from tvmfuse.cli import app
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
-COMMANDS = ("compile", "explain", "run", "bench", "calibrate", "doctor")
+COMMANDS = ("compile", "explain", "bisect", "run", "bench", "calibrate", "doctor")
 
 _IMPORTS = """
 import sys

@@ -12,6 +12,7 @@ import typer
 
 from tvmfuse import __version__
 from tvmfuse.cli.bench import bench_bundle
+from tvmfuse.cli.bisect import bisect_model
 from tvmfuse.cli.calibrate import calibrate_device
 from tvmfuse.cli.compile import compile_model
 from tvmfuse.cli.db import group as db_commands
@@ -30,6 +31,7 @@ INTERRUPTED = 130
 _COMMANDS: dict[str, Callable[..., None]] = {
     "compile": compile_model,
     "explain": explain_model,
+    "bisect": bisect_model,
     "run": run_bundle,
     "bench": bench_bundle,
     "tune": tune_model_file,

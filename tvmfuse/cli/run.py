@@ -10,7 +10,7 @@ import typer
 
 from tvmfuse.cli import console
 from tvmfuse.cli.options import AsJson, BundlePath, InputsFile, Seed
-from tvmfuse.errors import EnvironmentMismatchError, InputError
+from tvmfuse.errors import InputError
 
 if TYPE_CHECKING:
     from tvmfuse.runtime.comparison import Difference
@@ -41,6 +41,7 @@ def run_bundle(
         raise InputError("run: a comparison needs both --compare onnxruntime and --model MODEL")
     from tvmfuse.runtime import load
     from tvmfuse.runtime.comparison import compare as compare_outputs
+    from tvmfuse.runtime.reference import run_onnxruntime
     from tvmfuse.runtime.samples import inputs_from
 
     with console.stages() as begin:
@@ -53,7 +54,7 @@ def run_bundle(
         differences: tuple[Difference, ...] = ()
         if model is not None:
             begin("run onnxruntime")
-            reference = _run_onnxruntime(model, names, feeds)
+            reference = run_onnxruntime(model, names, feeds, who="run")
             differences = compare_outputs(outputs, reference, rtol=rtol)
     if save is not None:
         from tvmfuse.runtime import npz
@@ -65,26 +66,6 @@ def run_bundle(
         _print(outputs, differences, rtol=rtol)
     if not all(difference.is_close for difference in differences):
         raise typer.Exit(1)
-
-
-def _run_onnxruntime(model: Path, names: Sequence[str], feeds: Arrays) -> Arrays:
-    try:
-        import onnxruntime
-        from onnxruntime.capi import onnxruntime_pybind11_state as state
-    except ImportError:
-        raise EnvironmentMismatchError(
-            "run: --compare needs onnxruntime, which is not installed: pip install onnxruntime"
-        ) from None
-    failures = tuple(each for each in vars(state).values() if _is_exception(each))
-    try:
-        session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-        return dict(zip(names, session.run(list(names), dict(feeds)), strict=True))
-    except failures as error:
-        raise InputError(f"run: onnxruntime cannot run {model}: {error}") from error
-
-
-def _is_exception(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def _to_json(outputs: Arrays, differences: Sequence[Difference], *, rtol: float) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm, tvm_ffi
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels.legalize import APPROXIMATED
 from tvmfuse.passes.codegen import FAILURES, one_line
+from tvmfuse.passes.emit import Emit, emitted
 from tvmfuse.passes.partition import inline_group
 from tvmfuse.plan import Rejection
 
@@ -58,7 +60,9 @@ class Lowered:
     rejections: tuple[Rejection, ...]
 
 
-def lower(mod: Any, target: Any, rules: Rules) -> Lowered:
+def lower(
+    mod: Any, target: Any, rules: Rules, *, own: Mapping[str, Emit] = MappingProxyType({})
+) -> Lowered:
     """Lower every group of a partitioned module; equal groups share one kernel.
 
     Parameters
@@ -69,6 +73,8 @@ def lower(mod: Any, target: Any, rules: Rules) -> Lowered:
         The device.
     rules : Mapping
         Legalisation by operator that goes before TVM's own.
+    own : Mapping of str to callable
+        By the name of a pattern, what writes the kernels of its groups, see :mod:`emit`.
 
     Returns
     -------
@@ -82,7 +88,7 @@ def lower(mod: Any, target: Any, rules: Rules) -> Lowered:
     """
     rejections: list[Rejection] = []
     while True:
-        kernels = _Kernels(mod, target, rules)
+        kernels = _Kernels(mod, target, rules, own)
         try:
             return kernels.lower(tuple(rejections))
         except _Failed as failed:
@@ -108,8 +114,9 @@ class _Failed(Exception):  # noqa: N818 - caught where the group is dissolved
 class _Kernels:
     """Lowers the groups of one module, each distinct one once."""
 
-    def __init__(self, mod: Any, target: Any, rules: Rules) -> None:
+    def __init__(self, mod: Any, target: Any, rules: Rules, own: Mapping[str, Emit]) -> None:
         self._mod = mod
+        self._own = own
         self._target = target
         self._rules = rules
         self._pipeline = tvm.transform.Sequential(
@@ -158,7 +165,10 @@ class _Kernels:
         name = str(var.name_hint)
         if _nesting(group, APPROXIMATED & set(self._rules)) > _MAX_NESTING:
             raise _Failed(name, f"more than {_MAX_NESTING} approximated functions of one another")
+        emit = self._own.get(str(group.attrs["tvmfuse.pattern"]))
         try:
+            if emit is not None and (prim := emitted(emit, group)) is not None:
+                return prim.without_attr("global_symbol")
             with self._target:
                 mod = self._pipeline(_alone(self._mod, var, group))
         except FAILURES as error:

@@ -152,7 +152,7 @@ def _group_function(flow: Dataflow, unit: Unit, outputs: Sequence[int]) -> tuple
     args: list[Any] = []
     params: list[Any] = []
     names: dict[Any, Any] = {}
-    for value in (*_outside_values(flow, unit.members), *_constants(flow, unit.members)):
+    for value in (*outside_values(flow, unit.members), *_constants(flow, unit.members)):
         is_tuple = isinstance(value.ty, relax.TupleType)
         fields = _tuple_fields(value) if is_tuple else [value]
         fresh = [relax.Var(_param_name(f, len(args) + i), f.ty) for i, f in enumerate(fields)]
@@ -184,7 +184,7 @@ def _group_function(flow: Dataflow, unit: Unit, outputs: Sequence[int]) -> tuple
     return relax.utils.copy_with_new_vars(function), args
 
 
-def _outside_values(flow: Dataflow, members: Sequence[int]) -> list[Any]:
+def outside_values(flow: Dataflow, members: Sequence[int]) -> list[Any]:
     """Return the variables that the members read and do not define, in reading order."""
     made = {flow.var(member) for member in members}
     read = (var for i in members for var in relax.analysis.free_vars(flow.value(i)))

@@ -141,6 +141,22 @@ class Pattern(Generator):
         """Say why a match is not what the pattern means; "" where it is."""
         return ""
 
+    def lower(self, *operands: Any) -> Any:
+        """Write the kernel of a match as tensor expressions; None leaves it to ours.
+
+        Parameters
+        ----------
+        *operands : te.Tensor
+            What the match reads from outside: values in the order that its operators
+            first read them, then constants.
+
+        Returns
+        -------
+        te.Tensor, list of te.Tensor or None
+            The results.
+        """
+        return None
+
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield a match for each variant at each binding that can be its root."""
         for position, operator in enumerate(flow.operators):

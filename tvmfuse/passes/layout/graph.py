@@ -8,7 +8,7 @@ most once per form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ class Laid:
     rejections: tuple[Rejection, ...] = ()
 
 
-def layout(mod: Any, machine: Machine) -> Laid:
+def layout(mod: Any, machine: Machine, *, own: Collection[str] = ()) -> Laid:
     """Rewrite the groups of a partitioned module to blocked channels and packed weights.
 
     Parameters
@@ -49,6 +49,8 @@ def layout(mod: Any, machine: Machine) -> Laid:
         A module whose operators all stand in groups.
     machine : Machine
         The device.
+    own : collection of str
+        Patterns that write their kernels themselves, for plain tensors.
 
     Returns
     -------
@@ -59,7 +61,7 @@ def layout(mod: Any, machine: Machine) -> Laid:
     """
     rejections: list[Rejection] = []
     while True:
-        walk = _Walk(mod, machine)
+        walk = _Walk(mod, machine, own)
         for var, function in mod.functions.items():
             if isinstance(function, relax.Function) and "Primitive" not in (function.attrs or {}):
                 walk.function(var, function)
@@ -71,9 +73,10 @@ def layout(mod: Any, machine: Machine) -> Laid:
 
 
 class _Walk:
-    def __init__(self, mod: Any, machine: Machine) -> None:
+    def __init__(self, mod: Any, machine: Machine, own: Collection[str]) -> None:
         self._mod = mod
         self._machine = machine
+        self._own = frozenset(own)
         self._functions: dict[Any, Any] = dict(mod.functions.items())
         self._names = {str(var.name_hint) for var in self._functions}
         self._constants: dict[tuple[Any, Form], Any] = {}
@@ -132,6 +135,8 @@ class _Walk:
             return None
         function = self._functions[value.op]
         if not isinstance(function, relax.Function) or "Primitive" not in (function.attrs or {}):
+            return None
+        if function.attrs["tvmfuse.pattern"] in self._own:
             return None
         names = {operator(binding.value) for binding in function.body.blocks[0].bindings}
         if not (names & ANCHORS or any(self._is_blocked(arg) for arg in value.args)):
