@@ -90,7 +90,7 @@ def test_a_reference_that_cannot_run_is_2(
         model.write_text(content)
     answer = cli("run", folder, "--compare", "onnxruntime", "--model", model)
     assert answer.code == 2
-    assert f"onnxruntime cannot run {model}" in answer.error
+    assert f"ONNX Runtime cannot run {model}" in answer.error
 
 
 @pytest.mark.parametrize(
