@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             results = measure(one, ready, setting, crew=crew, progress=campaign.say)
             kernel, gbps = known[one.name], peaks.triad_gbps
             if kernel.n_bytes:  # it comes and goes with the neighbours of a virtual machine
-                gbps = in_c("triad", check_peaks.TRIAD_BYTES >> 10)
+                gbps = max(in_c("triad", check_peaks.TRIAD_BYTES >> 10) for _ in range(3))
             about = limits(kernel, gflops=peaks.gflops, triad_gbps=gbps)
             return [{**result.to_json(), **about} for result in results]
 

@@ -59,6 +59,7 @@ PEERS = {
         Peer("openvino", "OpenVINO", "INFERENCE_NUM_THREADS"),
         Peer("torch", "torch.compile", "torch.set_num_threads"),
         Peer("xla", "XLA", "it has no knob; its process is pinned to as many cores"),
+        Peer("tensorflow", "TensorFlow", "set_intra_op_parallelism_threads"),
         Peer("iree", "IREE", "--task_topology_group_count"),
         Peer(METASCHEDULE, "MetaSchedule", "TVM_NUM_THREADS"),
         Peer("tvm", "TVM, default pipeline", "TVM_NUM_THREADS"),
