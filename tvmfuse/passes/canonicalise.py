@@ -57,6 +57,7 @@ _SIMPLIFICATIONS = (
     simplify.drop_settled_choice,
     simplify.drop_identity,
     simplify.multiply_by_reciprocal,
+    simplify.rsqrt_for_reciprocal,
     simplify.add_negative,
     simplify.expand_power,
     simplify.multiply_for_square,

@@ -12,6 +12,7 @@ from tvmfuse.patterns.base import Generator
 from tvmfuse.patterns.conv_bn_act import ConvBnAct
 from tvmfuse.patterns.elementwise import Elementwise
 from tvmfuse.patterns.epilogue import Epilogue
+from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.siblings import Siblings
 from tvmfuse.patterns.softmax import Softmax
@@ -87,5 +88,5 @@ def default() -> Registry:
 
 def builtin() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
-    named = (ConvBnAct(), MatmulBiasAct(), AddLayerNorm(), Softmax(), FusedAttention())
+    named = (ConvBnAct(), MatmulBiasAct(), Gated(), AddLayerNorm(), Softmax(), FusedAttention())
     return Registry((*named, TransposedMatmul(), Epilogue(), Siblings(), Elementwise()))

@@ -7,7 +7,7 @@ their name, and are computed as their family computes them best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -49,8 +49,7 @@ def _formulas() -> Mapping[str, Sequence[tuple[Traced, Replace]]]:
         graphs.append((halved(_one_plus_erf), _to_gelu))
         graphs += [(halved(inner), _to_gelu_tanh) for inner in (*by_tanh, _one_plus_tanh_of)]
     graphs += [(_hard_sigmoid_of_six, _to_hard_sigmoid), (_hard_swish_of_six, _to_hard_swish)]
-    graphs += [(norm, _to_layer_norm) for norm in (_layer_norm, _layer_norm_by_rsqrt)]
-    graphs += [(norm, _to_rms_norm) for norm in (_rms_norm, _rms_norm_by_sqrt)]
+    graphs += [*_layer_norms(), *_rms_norms()]
     by_root: dict[str, list[tuple[Traced, Replace]]] = {}
     for graph, replace in graphs:
         traced = trace(graph)
@@ -150,48 +149,77 @@ def _to_hard_swish(found: Found) -> Any:
     return None if gate is None else relax.op.multiply(found.operands["x"], gate)
 
 
-def _layer_norm(op: Any, x: Any, epsilon: Any, gamma: Any, beta: Any) -> Any:
-    centred = op.subtract(x, op.mean(x))
-    variance = op.mean(op.multiply(centred, centred))
-    normed = op.divide(centred, op.sqrt(op.add(variance, epsilon)))
-    return op.add(op.multiply(normed, gamma), beta)
+def _layer_norms() -> Iterator[tuple[Graph, Replace]]:
+    """Yield layer norm with its root taken in both ways, with and without gain and offset."""
+    for by_root in (True, False):
+
+        def normed(op: Any, x: Any, epsilon: Any, *, by_root: bool = by_root) -> Any:
+            centred = op.subtract(x, op.mean(x))
+            variance = op.add(op.mean(op.multiply(centred, centred)), epsilon)
+            if by_root:
+                return op.divide(centred, op.sqrt(variance))
+            return op.multiply(centred, op.rsqrt(variance))
+
+        yield from _with_parameters(normed, ("gamma", "beta"), _to_layer_norm)
 
 
-def _layer_norm_by_rsqrt(op: Any, x: Any, epsilon: Any, gamma: Any, beta: Any) -> Any:
-    centred = op.subtract(x, op.mean(x))
-    variance = op.mean(op.multiply(centred, centred))
-    normed = op.multiply(centred, op.rsqrt(op.add(variance, epsilon)))
-    return op.add(op.multiply(normed, gamma), beta)
+def _rms_norms() -> Iterator[tuple[Graph, Replace]]:
+    """Yield RMS norm with its root taken in both ways, with and without its gain."""
+    for by_root in (True, False):
+
+        def normed(op: Any, x: Any, epsilon: Any, *, by_root: bool = by_root) -> Any:
+            square = op.add(op.mean(op.multiply(x, x)), epsilon)
+            if by_root:
+                return op.divide(x, op.sqrt(square))
+            return op.multiply(x, op.rsqrt(square))
+
+        yield from _with_parameters(normed, ("gamma",), _to_rms_norm)
+
+
+def _with_parameters(
+    normed: Graph, names: tuple[str, ...], replace: Replace
+) -> Iterator[tuple[Graph, Replace]]:
+    """Yield a normalisation with all its parameters first, then with fewer."""
+
+    def full(op: Any, x: Any, epsilon: Any, gamma: Any, beta: Any) -> Any:
+        return op.add(op.multiply(normed(op, x, epsilon), gamma), beta)
+
+    def scaled(op: Any, x: Any, epsilon: Any, gamma: Any) -> Any:
+        return op.multiply(normed(op, x, epsilon), gamma)
+
+    def bare(op: Any, x: Any, epsilon: Any) -> Any:
+        return normed(op, x, epsilon)
+
+    if "beta" in names:
+        yield full, replace
+    yield scaled, replace
+    yield bare, replace
 
 
 def _to_layer_norm(found: Found) -> Any:
     axes = _normalised_axes(found, ("gamma", "beta"))
     if axes is None:
         return None
-    operands = found.operands
-    return relax.op.nn.layer_norm(
-        operands["x"], operands["gamma"], operands["beta"], axes, _scalar(operands["epsilon"])
-    )
-
-
-def _rms_norm(op: Any, x: Any, epsilon: Any, gamma: Any) -> Any:
-    inverse = op.rsqrt(op.add(op.mean(op.multiply(x, x)), epsilon))
-    return op.multiply(op.multiply(x, inverse), gamma)
-
-
-def _rms_norm_by_sqrt(op: Any, x: Any, epsilon: Any, gamma: Any) -> Any:
-    root = op.sqrt(op.add(op.mean(op.multiply(x, x)), epsilon))
-    return op.multiply(op.divide(x, root), gamma)
+    x, epsilon = found.operands["x"], _scalar(found.operands["epsilon"])
+    gamma, beta = _parameter(found, "gamma", axes, 1.0), _parameter(found, "beta", axes, 0.0)
+    return relax.op.nn.layer_norm(x, gamma, beta, axes, epsilon)
 
 
 def _to_rms_norm(found: Found) -> Any:
     axes = _normalised_axes(found, ("gamma",))
     if axes is None:
         return None
-    operands = found.operands
-    return relax.op.nn.rms_norm(
-        operands["x"], operands["gamma"], axes, _scalar(operands["epsilon"])
-    )
+    x, epsilon = found.operands["x"], _scalar(found.operands["epsilon"])
+    return relax.op.nn.rms_norm(x, _parameter(found, "gamma", axes, 1.0), axes, epsilon)
+
+
+def _parameter(found: Found, name: str, axes: Sequence[int], neutral: float) -> Any:
+    """Return a parameter of a normalisation; where it is left out, one that does nothing."""
+    if name in found.operands:
+        return found.operands[name]
+    x = found.operands["x"]
+    shape = operators.shape(x) or ()
+    return to_constant(np.full([shape[axis] for axis in axes], neutral), operators.dtype(x))
 
 
 def _normalised_axes(found: Found, parameters: tuple[str, ...]) -> list[int] | None:
@@ -210,7 +238,10 @@ def _normalised_axes(found: Found, parameters: tuple[str, ...]) -> list[int] | N
     if not axes or axes != tuple(range(len(shape) - len(axes), len(shape))):
         return None
     wanted = tuple(shape[axis] for axis in axes)
-    if any(operators.shape(found.operands[name]) != wanted for name in parameters):
+    given = [found.operands[name] for name in parameters if name in found.operands]
+    if any(operators.shape(parameter) != wanted for parameter in given):
+        return None
+    if len(given) < len(parameters) and not all(isinstance(extent, int) for extent in wanted):
         return None
     return [axis - len(shape) for axis in axes]
 

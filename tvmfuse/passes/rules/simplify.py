@@ -102,6 +102,19 @@ def multiply_by_reciprocal(flow: Dataflow, position: int) -> Any:
     return None if reciprocal is None else relax.op.multiply(numerator, reciprocal)
 
 
+def rsqrt_for_reciprocal(flow: Dataflow, position: int) -> Any:
+    """Rewrite ``divide(1, sqrt(x))`` as ``rsqrt(x)``; one rounding differs."""
+    if flow.operators[position] != "relax.divide":
+        return None
+    numerator, divisor = flow.value(position).args
+    one, source = constant(numerator), flow.position.get(divisor)
+    if one is None or one.size != 1 or not (one == 1).all() or source is None:
+        return None
+    if flow.operators[source] != "relax.sqrt" or not _same_type(divisor, flow.value(position)):
+        return None
+    return relax.op.rsqrt(flow.value(source).args[0])
+
+
 def add_negative(flow: Dataflow, position: int) -> Any:
     """Rewrite ``subtract(x, c)`` as ``add(x, -c)``."""
     subtrahend = _float_constant_operand(flow, position, "relax.subtract")
