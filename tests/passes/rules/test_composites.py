@@ -101,11 +101,29 @@ class TestFormulas:
         mod, values = built(self.layer_norm, x=X, gamma=constant(7), beta=constant(7))
         assert assert_same_numbers(mod, values) == {"nn.layer_norm": 1}
 
-    def test_norm_with_a_gain_that_is_stretched_stays(self):
+    def test_gain_that_is_stretched_stays_outside_of_the_norm(self):
         mod, values = built(
             self.layer_norm, x=Operand((3, 4, 1)), gamma=constant(2), beta=constant(2)
         )
-        assert "nn.layer_norm" not in assert_same_numbers(mod, values)
+        left = {"nn.layer_norm": 1, "multiply": 1, "add": 1}
+        assert assert_same_numbers(mod, values) == left
+
+    def test_layer_norm_without_gain_and_offset(self):
+        def graph(op, x):
+            centred = op.subtract(x, op.mean(x, axis=[-1], keepdims=True))
+            variance = op.mean(op.multiply(centred, centred), axis=[-1], keepdims=True)
+            return op.divide(centred, op.sqrt(op.add(variance, op.const(1e-5))))
+
+        mod, values = built(graph, x=X)
+        assert assert_same_numbers(mod, values) == {"nn.layer_norm": 1}
+
+    def test_norm_whose_epsilon_is_computed_stays(self):
+        def graph(op, x, epsilon):
+            mean = op.mean(op.multiply(x, x), axis=[-1], keepdims=True)
+            return op.multiply(x, op.rsqrt(op.add(mean, op.abs(epsilon))))
+
+        mod, values = built(graph, x=X, epsilon=Operand(()))
+        assert "nn.rms_norm" not in assert_same_numbers(mod, values)
 
     def test_norm_over_another_axis_stays(self):
         def graph(op, x, gamma, beta):
@@ -120,4 +138,15 @@ class TestFormulas:
             return op.multiply(op.multiply(x, op.rsqrt(op.add(mean, op.const(1e-6)))), gamma)
 
         mod, values = built(graph, x=X, gamma=Operand((7,)))
+        assert assert_same_numbers(mod, values) == {"nn.rms_norm": 1}
+
+    @pytest.mark.parametrize("has_gain", [True, False])
+    def test_rms_norm_by_a_reciprocal_of_a_root(self, has_gain):
+        def graph(op, x, gamma):
+            mean = op.mean(op.power(x, op.const(2.0)), axis=[-1], keepdims=True)
+            inverse = op.divide(op.const(1.0), op.sqrt(op.add(mean, op.const(1e-6))))
+            normed = op.multiply(x, inverse)
+            return op.multiply(gamma, normed) if has_gain else normed
+
+        mod, values = built(graph, x=X, gamma=constant(7))
         assert assert_same_numbers(mod, values) == {"nn.rms_norm": 1}
