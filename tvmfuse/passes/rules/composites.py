@@ -219,7 +219,7 @@ def _parameter(found: Found, name: str, axes: Sequence[int], neutral: float) -> 
         return found.operands[name]
     x = found.operands["x"]
     shape = operators.shape(x) or ()
-    return to_constant(np.full([shape[axis] for axis in axes], neutral), operators.dtype(x))
+    return to_constant(np.full([int(shape[axis]) for axis in axes], neutral), operators.dtype(x))
 
 
 def _normalised_axes(found: Found, parameters: tuple[str, ...]) -> list[int] | None:
