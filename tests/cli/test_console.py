@@ -64,3 +64,8 @@ def test_a_long_cell_is_folded_not_cut(capfd: pytest.CaptureFixture[str]) -> Non
 def test_a_pipe_gets_no_colour(process: Cli) -> None:
     answer = process("run", "/nowhere")
     assert "\x1b[" not in answer.out + answer.err
+
+
+@pytest.mark.parametrize(("share", "filled"), [(0.0, 0), (0.5, 4), (1.0, 8), (7.0, 8)])
+def test_a_share_is_drawn_as_a_bar(share: float, filled: int) -> None:
+    assert console.bar(share, width=8) == "━" * filled + "╌" * (8 - filled)

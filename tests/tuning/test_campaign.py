@@ -21,12 +21,13 @@ from tvmfuse.runtime import Session
 from tvmfuse.store import Filter, Store, open_store
 from tvmfuse.targets import Target, resolve
 from tvmfuse.tuning.budget import Budget
-from tvmfuse.tuning.campaign import Settings, tune_model
-from tvmfuse.tuning.confirm import Decided
+from tvmfuse.tuning.campaign import EndToEnd, Settings, tune_model
+from tvmfuse.tuning.confirm import Decided, WholeModel
 from tvmfuse.tuning.history import StoreHistory
 from tvmfuse.tuning.measure import Limits
 from tvmfuse.tuning.records import kernel_records
 from tvmfuse.tuning.task import Task, tasks_of
+from tvmfuse.tuning.tuner import Status
 
 X = np.random.default_rng(1).standard_normal((16, 24)).astype("float32")
 SETTINGS = Settings(Budget(trials=8), limits=Limits(budget_us=1e3))
@@ -56,6 +57,23 @@ def test_a_model_is_tuned_and_every_trial_is_in_the_store(
     assert len(kept) >= 8
     assert {record.session for record in kept} == {history.session.uid}
     assert all(record.decisions for record in kept)
+
+
+@pytest.mark.parametrize(("n_trials", "told"), [(8, [None]), (50, [960.0])])
+def test_who_watches_is_told_the_time_of_the_whole_model(
+    product_onnx: Path, target: Target, tmp_path: Path, n_trials: int, told: list[float | None]
+) -> None:
+    whole = WholeModel(import_model(product_onnx), target, tmp_path, threads=1, rounds=1)
+    seen: list[Status] = []
+    watch = EndToEnd(whole, Budget(trials=n_trials), seen.append)
+    status = Status(1, 0, 1.0, default_us=100.0, best_us=60.0, kernel="k", first_s=1.0)
+    watch(status)
+    if n_trials == 50:
+        assert watch.default_us == whole.times_us[frozenset()] > 0
+        watch.default_us, seen = 1000.0, []
+        watch.progress = seen.append
+        watch(status)
+    assert [each.model_us for each in seen] == told
 
 
 def test_a_target_that_does_not_run_here_is_refused(

@@ -64,6 +64,12 @@ def duration(*times_us: float) -> str:
     return f"{' – '.join(f'{time_us / factor:.3g}' for time_us in times_us)} {unit}"
 
 
+def bar(share: float, *, width: int = 16) -> str:
+    """Draw a share from 0 to 1 as a bar."""
+    filled = round(width * min(1.0, max(0.0, share)))
+    return "━" * filled + "╌" * (width - filled)
+
+
 def count(number: int, noun: str) -> str:
     """Write a number with its noun: "1 group", "2 groups", "2 matches"."""
     plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"

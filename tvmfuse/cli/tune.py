@@ -126,11 +126,15 @@ def _told_how_to_go_on() -> Iterator[None]:
 
 
 def _line(status: Status) -> str:
-    saved = 1.0 - status.best_us / status.default_us if status.default_us else 0.0
+    saved_us = status.default_us - status.best_us
+    if status.model_us is None:
+        whole = f"{console.duration(saved_us)} of an inference saved so far"
+    else:
+        before = console.duration(status.model_us + saved_us)
+        whole = f"an inference {before} → about {console.duration(status.model_us)}"
     return (
-        f"{console.count(status.trials, 'trial')}, {status.failures} failed, "
-        f"{console.duration(status.default_us)} → {console.duration(status.best_us)} "
-        f"({saved:.1%} saved), {status.kernel}"
+        f"{console.bar(status.spent)} {console.count(status.trials, 'trial')}, "
+        f"{status.failures} failed; {whole}; {status.kernel}"
     )
 
 
@@ -145,25 +149,27 @@ def _to_json(report: Report, model: str, target: Target, database: str) -> dict[
         "first_trial_seconds": report.first_s,
         "default_us": report.default_us,
         "tuned_us": report.tuned_us,
+        "gain": report.gain,
         "kernels": [asdict(kernel) for kernel in report.kernels],
     }
 
 
 def _print(report: Report, model: str, target: Target, database: str) -> None:
     rows = [_row(kernel) for kernel in report.kernels if kernel.trials]
-    columns = ("kernel", ">uses", ">trials", ">failed", ">default", ">best", "kept")
+    columns = ("kernel", ">uses", ">trials", ">failed", ">default", ">best", ">gain", "kept")
     console.print_table(f"{model} on {target.spec}", columns, rows)
     status = report.status
     console.print_text(
         f"{console.count(status.trials, 'trial')} in {report.seconds:.0f} s, "
         f"{status.failures} failed; kept in {database}"
     )
-    if report.default_us is None or report.tuned_us is None:
-        console.print_text("no candidate beat the default: the model is as fast as before")
+    if not any(kernel.is_kept for kernel in report.kernels):
+        console.print_text("no candidate made the model faster: the default was best already")
         return
     console.print_text(
-        f"the whole model: {console.duration(report.default_us)} by default, "
-        f"{console.duration(report.tuned_us)} with the records kept"
+        f"the whole model: {console.duration(report.default_us or 0.0)} by default, "
+        f"{console.duration(report.tuned_us or 0.0)} with the records kept: "
+        f"{report.gain:.2f}× as fast"
     )
 
 
@@ -175,6 +181,7 @@ def _row(kernel: KernelReport) -> tuple[object, ...]:
         kernel.failures,
         console.duration(kernel.default_us),
         console.duration(kernel.best_us),
+        f"{kernel.gain:.2f}×",
         ", ".join(f"{name}={value}" for name, value in kernel.decisions.items())
         if kernel.is_kept
         else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,6 +66,11 @@ class KernelReport:
     decisions: dict[str, Any]
     is_kept: bool
 
+    @property
+    def gain(self) -> float:
+        """How many times as fast as by default the best is, alone; 1 where nothing is known."""
+        return self.default_us / self.best_us if self.best_us else 1.0
+
 
 @dataclass(frozen=True)
 class Report:
@@ -91,6 +97,13 @@ class Report:
     tuned_us: float | None
     first_s: float
     seconds: float
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as by default the whole model is; 1 where nothing was kept."""
+        if not any(kernel.is_kept for kernel in self.kernels):
+            return 1.0
+        return (self.default_us or 1.0) / (self.tuned_us or self.default_us or 1.0)
 
 
 Say = Callable[[str], None]
@@ -135,20 +148,29 @@ def tune_model(
     settings = settings or Settings()
     start = time.monotonic()
     machine, threads = machine_of(target), usable_threads()
-    with WorkerMeasurer(
-        target, machine, threads=threads, seed=settings.seed, limits=settings.limits
-    ) as measure:  # started first: it loads TVM while the model is prepared
+    with (
+        WorkerMeasurer(
+            target, machine, threads=threads, seed=settings.seed, limits=settings.limits
+        ) as measure,  # started first: it loads TVM while the model is prepared
+        scratch() as folder,
+    ):
         stage("plan")
         prepared = _pipeline.prepare(model.module, target)
         tasks = tasks_of(prepared, machine, seed=settings.seed, strategy=settings.strategy)
         prepared_s = time.monotonic() - start
+        whole = WholeModel(model, target, folder, threads)
         stage(f"search {len(tasks)} kernels")
         tuner, winners = _search(
-            tasks, target, measure, history, settings, progress=progress, used_s=prepared_s
+            tasks,
+            target,
+            measure,
+            history,
+            settings,
+            progress=EndToEnd(whole, settings.budget, progress),
+            used_s=prepared_s,
         )
-    stage(f"confirm {len(winners)} kernels in the model")
-    with scratch() as folder:
-        whole = WholeModel(model, target, folder, threads)
+        measure.close()  # nothing else runs while the whole model is timed
+        stage(f"confirm {len(winners)} kernels in the model")
         is_over = _deadline(settings.budget, start)
         kept = confirm(winners, whole.ratio, is_over=is_over)
         _keep(tuner.kernels, kept, history, untried=winners if is_over() else [])
@@ -160,6 +182,40 @@ def tune_model(
         first_s=prepared_s + tuner.status().first_s,
         seconds=time.monotonic() - start,
     )
+
+
+@dataclass
+class EndToEnd:
+    """Tells how long an inference takes by the best so far.
+
+    The whole model is timed once, after the first trial, and each kernel's gain is taken off.
+    """
+
+    whole: WholeModel
+    budget: Budget
+    progress: Callable[[Status], None]
+    default_us: float | None = None
+    is_timed: bool = False
+
+    def __call__(self, status: Status) -> None:
+        """Hand a status on, with the time of the whole model."""
+        if self.default_us is not None:
+            model_us = self.default_us - (status.default_us - status.best_us)
+            status = replace(status, model_us=max(0.0, model_us))
+        self.progress(status)
+        if not self.is_timed and _is_long(self.budget):
+            self.is_timed = True
+            with suppress(TuningError):  # it is for the eye alone
+                self.default_us = self.whole.time_default()
+
+
+_LONG_S, _LONG_TRIALS = 30.0, 50
+
+
+def _is_long(budget: Budget) -> bool:
+    """Whether somebody may watch: compiling the model for the eye takes a few seconds."""
+    limits = ((budget.seconds, _LONG_S), (budget.trials, _LONG_TRIALS))
+    return all(given is None or given >= long for given, long in limits)
 
 
 def _search(

@@ -22,7 +22,7 @@ from tvmfuse.frontend import Model
 from tvmfuse.plan import Tuned
 from tvmfuse.runtime.benchmark import alternate
 from tvmfuse.runtime.samples import random_inputs
-from tvmfuse.runtime.side import python_side
+from tvmfuse.runtime.side import Side, python_side
 from tvmfuse.store.keys import workload_key
 from tvmfuse.targets import Target
 from tvmfuse.tuning.tuner import Progress
@@ -87,20 +87,30 @@ class WholeModel:
         TuningError
             A side could not run.
         """
-        inputs = self.folder / "inputs.npz"
-        if not inputs.exists():
-            np.savez(inputs, **random_inputs(self.model.signature.inputs))  # type: ignore[arg-type]
-        sides = [
-            replace(
-                python_side("tvmfuse", self._bundle(kernels), inputs, threads=self.threads),
-                name=name,
-            )
-            for name, kernels in (("old", old), ("new", new))
-        ]
+        sides = [self._side("old", old), self._side("new", new)]
         measured = alternate(sides, rounds=self.rounds, round_us=_ROUND_US)
         self.times_us[_names(old)] = measured.timings["old"].median_us
         self.times_us[_names(new)] = measured.timings["new"].median_us
         return median(measured.ratios("new", "old"))
+
+    def time_default(self) -> float:
+        """Return the time of one inference without any record, in microseconds.
+
+        Raises
+        ------
+        TuningError
+            It could not run.
+        """
+        measured = alternate([self._side("default", ())], rounds=3, round_us=_ROUND_US)
+        self.times_us[frozenset()] = measured.timings["default"].median_us
+        return self.times_us[frozenset()]
+
+    def _side(self, name: str, kernels: Sequence[Progress]) -> Side:
+        inputs = self.folder / "inputs.npz"
+        if not inputs.exists():
+            np.savez(inputs, **random_inputs(self.model.signature.inputs))  # type: ignore[arg-type]
+        side = python_side("tvmfuse", self._bundle(kernels), inputs, threads=self.threads)
+        return replace(side, name=name)
 
     def _bundle(self, kernels: Sequence[Progress]) -> Path:
         names = _names(kernels)

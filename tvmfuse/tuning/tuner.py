@@ -6,7 +6,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvmfuse.tuning.budget import Budget
@@ -38,6 +38,10 @@ class Status:
         What was just measured.
     first_s : float
         When the first candidate had been measured.
+    spent : float
+        Share of the budget that is spent, from 0 to 1; 0 where it has no end.
+    model_us : float, optional
+        Time of one inference of the whole model by the best so far, where that is known.
     """
 
     trials: int
@@ -47,6 +51,8 @@ class Status:
     best_us: float
     kernel: str
     first_s: float
+    spent: float = 0.0
+    model_us: float | None = None
 
 
 @dataclass
@@ -149,7 +155,7 @@ class Tuner:
             kernel = max(self.kernels, key=lambda each: each.expected_us)
             for trial in self._batch(kernel, budget):
                 self._note(kernel, trial)
-                report(self.status(kernel))
+                report(replace(self.status(kernel), spent=self._spent(budget)))
 
     def status(self, kernel: Progress | None = None) -> Status:
         """Return where the search stands."""
@@ -226,9 +232,17 @@ class Tuner:
         return sum(each.expected_us for each in self.kernels) < budget.within * total_us
 
     def _is_spent(self, budget: Budget) -> bool:
-        if budget.trials is not None and self._trials >= budget.trials:
-            return True
-        return budget.seconds is not None and time.monotonic() - self._start >= budget.seconds
+        return self._spent(budget) >= 1.0
+
+    def _spent(self, budget: Budget) -> float:
+        """Return the share of a budget that is spent."""
+        seconds = time.monotonic() - self._start
+        shares = [0.0]
+        if budget.trials is not None:
+            shares.append(self._trials / budget.trials)
+        if budget.seconds is not None:
+            shares.append(seconds / budget.seconds if budget.seconds > 0 else 1.0)
+        return max(shares)
 
 
 def _faster(first: Trial, second: Trial) -> Trial:
