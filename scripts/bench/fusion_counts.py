@@ -1,0 +1,221 @@
+"""Count the kernels of one inference: ours, TVM's, ONNX Runtime's and torch.compile's.
+
+Ours are counted in the scheduled module, TVM's after its pipeline "zero" (FuseOps and
+FuseTIR), ONNX Runtime's as the nodes of the graph that it optimised, Inductor's by its
+own metrics. Each model has a process of its own::
+
+    python scripts/bench/fusion_counts.py --models models --exported models/bench
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import onnx
+from coverage_table import Entry, StepError, read_entries, run_json, sample_all
+
+HERE = Path(__file__).parent
+TORCH = HERE.parents[1] / ".venv-bench" / "bin" / "python"
+
+# Nodes of ONNX Runtime and calls of ours that no processor time goes to.
+_FREE_NODES = frozenset({"Constant", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """The kernels of one model.
+
+    Parameters
+    ----------
+    name : str
+        The model's name.
+    ours, tvm, onnxruntime, inductor : int, optional
+        Kernels of one inference; None where a side does not run the model.
+    gain_us : float, optional
+        How much less time our plan is predicted to take than TVM's choice from the same
+        candidates, in µs.
+    cause : str
+        Why a number is missing.
+    """
+
+    name: str
+    ours: int | None = None
+    tvm: int | None = None
+    onnxruntime: int | None = None
+    inductor: int | None = None
+    gain_us: float | None = None
+    cause: str = ""
+
+    @property
+    def excess(self) -> str:
+        """Say whose count ours is above, and what that buys."""
+        above = [
+            f"{self.ours - count} above {title}"
+            for title, count in (("TVM", self.tvm), ("ONNX Runtime", self.onnxruntime))
+            if self.ours is not None and count is not None and self.ours > count
+        ]
+        if not above:
+            return ""
+        bought = "" if self.gain_us is None else f", {self.gain_us:.0f} µs faster than TVM's choice"
+        return " and ".join(above) + bought
+
+
+def examine(entry: Entry, *, limit_s: float) -> Row:
+    """Count the kernels of one model by all sides, in processes of their own."""
+    shapes = {name: list(array.shape) for name, array in sample_all(entry).items()}
+    given = json.dumps({"path": str(entry.path), "shapes": shapes})
+    counted: dict[str, Any] = {}
+    causes = []
+    for side in ("ours", "tvm", "onnxruntime"):
+        try:
+            counted |= run_json([__file__, "--one", side, given], limit_s=limit_s)
+        except StepError as step:
+            causes.append(f"{side}: {step.cause}")
+    return Row(entry.name, **counted, inductor=by_inductor(entry, limit_s), cause="; ".join(causes))
+
+
+def count_ours(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Count ours, and predict what our plan gains on TVM's."""
+    from tvmfuse import _pipeline
+    from tvmfuse.calibrate import calibrated
+    from tvmfuse.frontend import import_model
+    from tvmfuse.planner import strategy
+    from tvmfuse.targets import resolve
+
+    target = calibrated(resolve("cpu"))
+    model = import_model(path, shapes=_dynamic(path, shapes))
+    prepared = _pipeline.prepare(model.module, target)
+    options = _pipeline.Options(strategy=strategy("fuse-ops"))
+    theirs = _pipeline.plan(model.module, target, options=options).plan
+    return {"ours": calls(prepared.module), "gain_us": prepared.plan.saved_us - theirs.saved_us}
+
+
+def count_tvm(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Count what TVM's own importer, FuseOps and FuseTIR leave."""
+    from tvm.relax.frontend.onnx import from_onnx
+
+    from tvmfuse._tvm import relax, tvm
+
+    given = {name: list(shape) for name, shape in shapes.items()}
+    module = from_onnx(onnx.load(path), shape_dict=given)
+    with tvm.target.Target("llvm"):
+        return {"tvm": calls(relax.get_pipeline("zero")(module))}
+
+
+def calls(module: Any) -> int:
+    """Return how many kernels one call of ``main`` starts; a view is none."""
+    from tvmfuse._tvm import relax
+
+    count = 0
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            name = str(getattr(getattr(binding.value, "op", None), "name", ""))
+            if name == "relax.call_tir":
+                kernel = module[binding.value.args[0]]
+                count += not relax.analysis.has_reshape_pattern(kernel)
+            elif name in ("relax.call_dps_packed", "relax.call_pure_packed"):
+                count += 1
+    return count
+
+
+def count_onnxruntime(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Count the nodes of the graph that ONNX Runtime optimised for this processor."""
+    import onnxruntime
+
+    del shapes
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        graph = onnx.load(options.optimized_model_filepath).graph
+    return {"onnxruntime": sum(node.op_type not in _FREE_NODES for node in graph.node)}
+
+
+def by_inductor(entry: Entry, limit_s: float) -> int | None:
+    """Count the kernels of torch.compile, where there is torch and the network is built in it."""
+    if not TORCH.exists():
+        return None
+    script = HERE / "fusion_counts_torch.py"
+    try:
+        done = subprocess.run(
+            [TORCH, script, entry.name],
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return int(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+
+
+def _dynamic(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the inputs that the file leaves open."""
+    graph = onnx.load(path, load_external_data=False).graph
+    return {
+        value.name: tuple(shapes[value.name])
+        for value in graph.input
+        if value.name in shapes
+        and any(not dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    }
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return the table as it stands in README."""
+    lines = [
+        f"{date.today()}, kernels of one inference on a CPU; for ONNX Runtime the nodes of its "
+        "optimised graph that do work. A dash: the side does not run the model, or was not asked.",
+        "",
+        "| model | tvmfuse | TVM | ONNX Runtime | torch.compile | where there are more, and why |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        counts = (row.ours, row.tvm, row.onnxruntime, row.inductor)
+        cells = ["–" if count is None else str(count) for count in counts]
+        lines.append(f"| {row.name} | {' | '.join(cells)} | {row.excess} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Count the kernels of every model and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models; all when none is given")
+    parser.add_argument("--models", type=Path, metavar="DIR")
+    parser.add_argument("--exported", type=Path, metavar="DIR")
+    parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="per side")
+    parser.add_argument("--results", type=Path, default=HERE / "results", metavar="DIR")
+    parser.add_argument("--one", nargs=2, metavar=("SIDE", "JSON"), help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.one:
+        side, given = args.one[0], json.loads(args.one[1])
+        counters = {"ours": count_ours, "tvm": count_tvm, "onnxruntime": count_onnxruntime}
+        print(json.dumps(counters[side](Path(given["path"]), given["shapes"])))
+        return 0
+    entries = [
+        entry
+        for entry in read_entries(args.models, args.exported)
+        if entry.path.exists() and (not args.names or entry.name in args.names)
+    ]
+    rows = []
+    for entry in entries:
+        rows.append(examine(entry, limit_s=args.limit))
+        print(markdown(rows).splitlines()[-1], rows[-1].cause, flush=True)
+    args.results.mkdir(parents=True, exist_ok=True)
+    (args.results / "fusion_counts.md").write_text(markdown(rows), encoding="utf-8")
+    report = json.dumps([asdict(row) for row in rows], indent=1)
+    (args.results / "fusion_counts.json").write_text(report + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

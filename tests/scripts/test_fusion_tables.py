@@ -1,0 +1,72 @@
+"""The tables of kernels and of plans are made from their command lines; no time is asserted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import coverage_table
+import fusion_counts
+import fusion_regressions
+import kernel_models
+import onnx
+import pytest
+
+pytestmark = pytest.mark.peers
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a small network, and the list that names it."""
+    onnx.save(kernel_models.matmul_gelu(8, 16, 24), tmp_path / "dense.onnx")
+    listed = "models = {}\n[exported.dense]\ntiers = []\ninputs = {}\n"
+    (tmp_path / "models.toml").write_text(listed)
+    monkeypatch.setattr(coverage_table, "MODELS_TOML", tmp_path / "models.toml")
+    return tmp_path
+
+
+def test_kernels_are_counted_on_every_side(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fusion_counts, "TORCH", models / "no torch")
+    options = ["--models", str(models), "--exported", str(models), "--results", str(models)]
+    assert fusion_counts.main(options) == 0
+    (row,) = json.loads((models / "fusion_counts.json").read_text())
+    assert row["ours"] == 1
+    assert row["tvm"] >= row["ours"]
+    assert row["onnxruntime"] >= 1
+    assert row["gain_us"] >= 0
+    assert "| dense | 1 |" in (models / "fusion_counts.md").read_text()
+    assert "| dense | 1 |" in capsys.readouterr().out
+
+
+def test_more_kernels_are_explained_by_time() -> None:
+    row = fusion_counts.Row("net", ours=12, tvm=10, onnxruntime=15, gain_us=40.0)
+    assert row.excess == "2 above TVM, 40 µs faster than TVM's choice"
+    assert not fusion_counts.Row("net", ours=10, tvm=10).excess
+
+
+def test_plans_are_timed_once_and_kept(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["max_pool_add", "--rounds", "2", "--results", str(models)]
+    assert fusion_regressions.main(options) in (0, 1)
+    first = (models / "fusion_regressions.json").read_text()
+    (row,) = json.loads(first)
+    assert all(len(row["rounds_us"][name]) == 2 for name in fusion_regressions.STRATEGIES)
+    assert "| max_pool_add |" in capsys.readouterr().out
+    fusion_regressions.main(options)
+    assert (models / "fusion_regressions.json").read_text() == first
+
+
+def test_a_plan_is_slower_only_beyond_the_noise() -> None:
+    def row(*theirs: float) -> fusion_regressions.Row:
+        rounds = {"optimal": [100.0] * len(theirs), "fuse-ops": theirs, "none": theirs}
+        return fusion_regressions.Row("net", rounds)
+
+    assert row(*[95.0] * 20).is_slower("none")
+    assert not row(*[99.0] * 20).is_slower("none")
+    assert not row(*[90.0, 105.0] * 10).is_slower("none")
+
+
+def test_the_public_slow_downs_are_models() -> None:
+    for build in fusion_regressions.CASES.values():
+        onnx.checker.check_model(build())
