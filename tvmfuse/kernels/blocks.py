@@ -208,7 +208,9 @@ def _with_axes(sch: Schedule, block: Block, parts: Sequence[Sequence[Any]]) -> l
         given = dict(zip(axes, index, strict=True))
         return [joined(part, given) for part in parts]
 
-    as_map = tirx.IndexMap.from_func(index_map, ndim=len(axes), index_dtype="int32")
+    # An extent of another type than the axes would bring in casts, which TVM cannot invert.
+    dtype = str(axes[0].ty.dtype)
+    as_map = tirx.IndexMap.from_func(index_map, ndim=len(axes), index_dtype=dtype)
     sch.transform_block_layout(block, as_map)
     return list(sch.get_loops(block))
 

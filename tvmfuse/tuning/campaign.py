@@ -166,7 +166,7 @@ def tune_model(
             measure,
             history,
             settings,
-            progress=EndToEnd(whole, settings.budget, progress),
+            progress=EndToEnd(whole, settings.budget, progress, len(tasks)),
             used_s=prepared_s,
         )
         measure.close()  # nothing else runs while the whole model is timed
@@ -188,12 +188,13 @@ def tune_model(
 class EndToEnd:
     """Tells how long an inference takes by the best so far.
 
-    The whole model is timed once, after the first trial, and each kernel's gain is taken off.
+    The whole model is timed once, when each kernel has been, and each kernel's gain is taken off.
     """
 
     whole: WholeModel
     budget: Budget
     progress: Callable[[Status], None]
+    n_kernels: int = 1
     default_us: float | None = None
     is_timed: bool = False
 
@@ -203,13 +204,13 @@ class EndToEnd:
             model_us = self.default_us - (status.default_us - status.best_us)
             status = replace(status, model_us=max(0.0, model_us))
         self.progress(status)
-        if not self.is_timed and _is_long(self.budget):
+        if not self.is_timed and status.trials >= self.n_kernels and _is_long(self.budget):
             self.is_timed = True
             with suppress(TuningError):  # it is for the eye alone
                 self.default_us = self.whole.time_default()
 
 
-_LONG_S, _LONG_TRIALS = 30.0, 50
+_LONG_S, _LONG_TRIALS = 120.0, 50
 
 
 def _is_long(budget: Budget) -> bool:
