@@ -12,7 +12,7 @@ from tvmfuse._tvm import tvm
 from tvmfuse.calibrate import calibrated
 from tvmfuse.compiled import Compiled, KernelInfo
 from tvmfuse.compiled import Schedule as ScheduleSource
-from tvmfuse.cost.roofline import Roofline
+from tvmfuse.cost import shipped
 from tvmfuse.errors import LoweringError, ModelError
 from tvmfuse.frontend import Model
 from tvmfuse.kernels import legalize
@@ -27,13 +27,14 @@ from tvmfuse.passes.parameters import lift_parameters
 from tvmfuse.passes.partition import partition
 from tvmfuse.passes.schedule import Schedules, machine_of, schedule
 from tvmfuse.patterns.registry import Registry, default
-from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan, Records, Rejection
+from tvmfuse.plan import CostModel, FunctionGraph, FusionPlan, Measure, Records, Rejection
 from tvmfuse.planner import STRATEGIES, Strategy, choose
 from tvmfuse.targets import Target
 from tvmfuse.targets.export import compile_context
 
 Progress = Callable[[str], None]
 RecordsOf = Callable[[Target], AbstractContextManager[Records | None]]
+MeasureIn = Callable[["Planned", Target], Measure]
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,19 @@ class Options:
     registry : Registry
         The patterns to look for.
     cost_model : CostModel, optional
-        Predicts what fusing is worth; the roofline of the target where not given.
+        Predicts what fusing is worth; where not given, the learned model of the device's
+        family, or the roofline where there is none.
     strategy : Strategy
         How to choose what to fuse; others than the optimal one are there to compare.
     max_memory_bytes : int, optional
         What values between the kernels of a function may take at any time.
+    measure : callable, optional
+        Given a module with nothing fused and the target, returns what measures the
+        candidates whose gain is in doubt.
+    measure_us : float
+        Time that measuring may take.
+    notes : tuple of str
+        What the plan shall say about how it was made.
     records : Records, optional
         Tuned decisions for kernels; each kernel has its family's default ones without.
     """
@@ -61,6 +70,9 @@ class Options:
     cost_model: CostModel | None = None
     strategy: Strategy = STRATEGIES["optimal"]
     max_memory_bytes: int | None = None
+    measure: MeasureIn | None = None
+    measure_us: float = 0.0
+    notes: tuple[str, ...] = ()
     records: Records | None = None
 
 
@@ -140,18 +152,29 @@ def plan(
     with stages.stage("collect"):
         found = collect(mod, options.registry)
     with stages.stage("plan"):
-        model = options.cost_model or Roofline(target.peaks)
+        model, notes = _cost_model(options, target)
         candidates = found.candidates if options.fuse else ()
+        unfused = Planned(mod, FusionPlan(), found.graphs, model, options.registry)
         chosen = choose(
             found.graphs,
             candidates,
             model,
             strategy=options.strategy,
             max_memory_bytes=options.max_memory_bytes,
+            measure=options.measure and options.measure(unfused, target),
+            budget_us=options.measure_us,
         )
         rejected = (*found.rejections, *chosen.rejections)
-        chosen = replace(chosen, rejections=rejected if options.fuse else ())
-    return Planned(mod, chosen, found.graphs, model, options.registry)
+        chosen = replace(chosen, rejections=rejected if options.fuse else (), notes=notes)
+    return replace(unfused, plan=chosen)
+
+
+def _cost_model(options: Options, target: Target) -> tuple[CostModel, tuple[str, ...]]:
+    """Return what predicts times, and what there is to say about it."""
+    if options.cost_model is not None:
+        return options.cost_model, options.notes
+    found = shipped.best(target.cost_family, target.peaks)
+    return found.model, (*options.notes, found.note)
 
 
 def prepare(
@@ -166,7 +189,7 @@ def prepare(
     """
     options, stages = options or Options(), stages or _Stages(None)
     planned = plan(mod, target, options=options, stages=stages)
-    return _realize(planned, planned.plan, target, records=options.records, stages=stages)
+    return realize(planned, planned.plan, target, records=options.records, stages=stages)
 
 
 def build(
@@ -234,7 +257,7 @@ def build_planned(
     stages = stages or _Stages(None)
     chosen = planned.plan
     while True:
-        prepared = _realize(planned, chosen, target, records=records, stages=stages)
+        prepared = realize(planned, chosen, target, records=records, stages=stages)
         with stages.stage("build"):
             lifted = lift_parameters(prepared.module)
             try:
@@ -250,20 +273,33 @@ def build_planned(
         signature=model.signature,
         target=target,
         plan=prepared.plan,
-        kernels=_kernel_infos(prepared, planned.graphs["main"].labels),
+        kernels=kernel_infos(prepared, planned.graphs["main"].labels),
         seconds=stages.seconds,
     )
 
 
-def _realize(
+def realize(
     planned: Planned,
     chosen: FusionPlan,
     target: Target,
     *,
-    records: Records | None,
-    stages: _Stages,
+    records: Records | None = None,
+    stages: _Stages | None = None,
 ) -> Prepared:
-    """Fuse what was chosen, lower and schedule it."""
+    """Fuse what was chosen, lower and schedule it.
+
+    Parameters
+    ----------
+    planned : Planned
+        A module, of one function or more.
+    chosen : FusionPlan
+        What to fuse in them.
+    target : Target
+        The device.
+    records : Records, optional
+        Tuned decisions for kernels.
+    """
+    stages = stages or _Stages(None)
     tvm_target, is_cpu = target.tvm(), target.rules == "cpu"
     rejections, own = chosen.rejections, emitters(planned.registry)
     with stages.stage("partition"):
@@ -350,7 +386,8 @@ def _current_target() -> Target:
     return calibrated(from_tvm(current))
 
 
-def _kernel_infos(prepared: Prepared, labels: Sequence[str]) -> tuple[KernelInfo, ...]:
+def kernel_infos(prepared: Prepared, labels: Sequence[str]) -> tuple[KernelInfo, ...]:
+    """Describe every kernel of a prepared module; ``labels`` names the bindings."""
     origins = prepared.lowered.origins
     fallen = {i for r in prepared.plan.rejections if r.stage == "lower" for i in r.bindings}
     tuned = prepared.schedules.tuned
@@ -371,4 +408,6 @@ def _kernel_info(
         source = "fallback"
     elif kernel.family in ("generic", ""):
         source = "generic" if kernel.family else "none"
-    return KernelInfo(name, kernel.family, origin.pattern, source, kernel.note)
+    return KernelInfo(
+        name, kernel.family, origin.pattern, source, kernel.note, places=origin.places
+    )

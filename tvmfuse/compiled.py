@@ -43,6 +43,8 @@ class KernelInfo:
         What else there is to say: why it fell back, which record it uses.
     nodes : tuple of str
         The nodes of the model that it computes, at every place that it is called from.
+    places : tuple of tuple of int
+        The bindings that it computes, for each place that it is called from.
     """
 
     name: str
@@ -51,6 +53,7 @@ class KernelInfo:
     schedule: Schedule
     note: str = ""
     nodes: tuple[str, ...] = ()
+    places: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

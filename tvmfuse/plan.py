@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 OpKind = Literal[
     "elementwise",  # one output element from the element at the same place
@@ -333,11 +333,25 @@ class CostModel(Protocol):
         ...
 
 
-class Measure(Protocol):
-    """Measures a candidate on the device."""
+@runtime_checkable
+class BatchCostModel(CostModel, Protocol):
+    """Predicts many candidates at once, which is quicker than one by one."""
 
-    def __call__(self, candidate: Candidate) -> RunTime | None:
-        """Return measured run times, or None where measuring failed."""
+    def predict_all(self, candidates: Sequence[Candidate]) -> Sequence[RunTime]:
+        """Return the run times of each candidate, in order."""
+        ...
+
+
+class Measure(Protocol):
+    """Measures candidates on the device."""
+
+    def __call__(
+        self, candidates: Sequence[Candidate], *, budget_us: float
+    ) -> Sequence[RunTime | None]:
+        """Return the measured run times of candidates, in order.
+
+        None for one that failed, or that the budget left no time for.
+        """
         ...
 
 

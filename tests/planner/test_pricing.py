@@ -1,5 +1,6 @@
 """Which candidates are measured, and what a measurement changes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,9 +18,11 @@ class Stopwatch:
         self.seen: list[tuple[int, ...]] = []
         self.fails = fails
 
-    def __call__(self, candidate: Candidate) -> RunTime | None:
-        self.seen.append(candidate.bindings)
-        return None if self.fails else RunTime(20.0, 10.0)
+    def __call__(
+        self, candidates: Sequence[Candidate], *, budget_us: float
+    ) -> list[RunTime | None]:
+        self.seen += [candidate.bindings for candidate in candidates]
+        return [None if self.fails else RunTime(20.0, 10.0) for _ in candidates]
 
 
 def test_only_doubtful_candidates_are_measured():
@@ -59,8 +62,8 @@ def test_equal_candidates_are_measured_once():
 
 
 def test_plan_keeps_what_was_predicted_beside_what_was_measured():
-    def measure(_: Candidate) -> RunTime:
-        return RunTime(5.0, 9.0)
+    def measure(candidates: Sequence[Candidate], *, budget_us: float) -> list[RunTime | None]:
+        return [RunTime(5.0, 9.0) for _ in candidates]
 
     result = plan(row(2), {(0, 1): 1.0}, doubt_us=5.0, measure=measure, budget_us=1e6)
     (group,) = result.groups
@@ -73,4 +76,4 @@ def test_price_of_a_copy_without_a_finite_time_is_refused():
     group = candidate((0, 1), recomputes=(0,))
     table = Table({("p", (0, 1)): 1.0, ("single", (0,)): float("inf")})
     with pytest.raises(CostModelError, match="finite"):
-        price(group, table)
+        price([group], table)

@@ -76,7 +76,7 @@ class Bundle:
     def kernels(self) -> tuple[KernelInfo, ...]:
         """Read the list of kernels."""
         rows = _read_json(self.path / _KERNELS)["kernels"]
-        return tuple(KernelInfo(**{**row, "nodes": tuple(row.get("nodes", ()))}) for row in rows)
+        return tuple(map(_kernel_info, rows))
 
     def params(self) -> Iterator[np.ndarray[Any, Any]]:
         """Read the weights one by one, in the order in which ``main`` takes them.
@@ -94,6 +94,11 @@ class Bundle:
             raise BundleError(
                 f"bundle: cannot read the weights in {path}: {error}; compile the model again"
             ) from error
+
+
+def _kernel_info(row: Mapping[str, Any]) -> KernelInfo:
+    places = tuple(tuple(place) for place in row.get("places", ()))
+    return KernelInfo(**{**row, "nodes": tuple(row.get("nodes", ())), "places": places})
 
 
 def save(compiled: Compiled, path: str | os.PathLike[str]) -> Bundle:

@@ -15,6 +15,7 @@ from tvmfuse.cli.bench import bench_bundle
 from tvmfuse.cli.bisect import bisect_model
 from tvmfuse.cli.calibrate import calibrate_device
 from tvmfuse.cli.compile import compile_model
+from tvmfuse.cli.cost import group as cost_commands
 from tvmfuse.cli.db import group as db_commands
 from tvmfuse.cli.doctor import check_machine
 from tvmfuse.cli.explain import explain_model
@@ -67,6 +68,7 @@ def main() -> int:
     for name, command in _COMMANDS.items():
         app.command(name)(command)
     app.add_typer(pattern_commands(), name="patterns")
+    app.add_typer(cost_commands(), name="cost")
     app.add_typer(db_commands(), name="db")
     try:
         # Without standalone mode, Typer returns the code of a typer.Exit and raises the rest.

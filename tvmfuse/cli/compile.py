@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tvmfuse.cli import console
+from tvmfuse.cli import console, planning
 from tvmfuse.cli.options import (
     AllowFamily,
     AsJson,
+    CostModelName,
     Database,
     MaxMemory,
+    MeasureBudget,
     ModelFile,
     PatternFiles,
     PlannerName,
     Shapes,
     TargetName,
-    parse_size,
 )
 from tvmfuse.cli.patterns import dropped, registry_with
 from tvmfuse.errors import TuningError
@@ -42,6 +43,8 @@ def compile_model(
         bool, typer.Option("--fusion/--no-fusion", help="Whether to fuse operators.")
     ] = True,
     planner: PlannerName = "optimal",
+    cost_model: CostModelName = "learned",
+    measure_budget: MeasureBudget = None,
     max_memory: MaxMemory = None,
     patterns: PatternFiles = [],  # noqa: B006
     db: Database = None,
@@ -54,7 +57,6 @@ def compile_model(
     """Compile a model into a bundle, which 'tvmfuse run' and tvmfuse.load take."""
     from tvmfuse import _pipeline, targets
     from tvmfuse import bundle as bundles
-    from tvmfuse import planner as planners
     from tvmfuse._tvm import cxx
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
@@ -62,7 +64,7 @@ def compile_model(
 
     # What can be known to fail is known before the long work.
     shapes = dict(map(parse_shape, shape))
-    strategy, max_memory_bytes = planners.strategy(planner), parse_size(max_memory)
+    planning.check(planner=planner, max_memory=max_memory, measure_budget=measure_budget)
     bundles.check_destination(output)
     cxx.compiler()
     device = calibrated(targets.resolve(target))
@@ -71,15 +73,22 @@ def compile_model(
         kernel_records(db, device, allow_family=allow_family) as records,
         console.stages() as begin,
     ):
+        begin("import")
+        imported = import_model(model, shapes=shapes)
         options = _pipeline.Options(
             fuse=fusion,
             records=records,
             registry=registry,
-            strategy=strategy,
-            max_memory_bytes=max_memory_bytes,
+            **planning.options(
+                imported,
+                device,
+                planner=planner,
+                cost_model=cost_model,
+                max_memory=max_memory,
+                measure_budget=measure_budget,
+                db=db,
+            ),
         )
-        begin("import")
-        imported = import_model(model, shapes=shapes)
         compiled = _pipeline.build(imported, device, options=options, progress=begin)
         if require_tuned:
             _refuse_untuned(compiled)
@@ -101,6 +110,7 @@ def _to_json(compiled: Compiled, bundle: Bundle) -> dict[str, Any]:
         "saved_us": compiled.plan.saved_us,
         "kernels": dict(Counter(kernel.schedule for kernel in compiled.kernels)),
         "untuned": list(compiled.untuned),
+        "notes": list(compiled.plan.notes),
         "fallbacks": _fallbacks(compiled),
         "dropped_patterns": dropped(compiled.plan.rejections),
         "seconds": dict(compiled.seconds),
@@ -123,6 +133,8 @@ def _print(compiled: Compiled, bundle: Bundle) -> None:
         ("size", f"{bundle.n_bytes / 2**20:.1f} MiB", str(bundle.path)),
     ]
     console.print_table(f"{compiled.model_name} for {compiled.target.spec}", ("", ">", ""), rows)
+    for note in compiled.plan.notes:
+        console.print_text(note)
     for kernel in compiled.kernels:
         if kernel.note and kernel.schedule in ("family", "tuned"):
             console.print_text(f"{kernel.name}: {kernel.note}")

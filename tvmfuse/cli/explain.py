@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tvmfuse.cli import console
+from tvmfuse.cli import console, planning
 from tvmfuse.cli.options import (
     AsJson,
+    CostModelName,
+    Database,
     MaxMemory,
+    MeasureBudget,
     ModelFile,
     PatternFiles,
     PlannerName,
     Shapes,
     TargetName,
-    parse_size,
 )
 from tvmfuse.cli.patterns import named, registry_with
 
@@ -42,31 +45,41 @@ def explain_model(
         typer.Option(metavar="PATTERN", help="What this pattern nearly matches, and why not."),
     ] = None,
     planner: PlannerName = "optimal",
+    cost_model: CostModelName = "learned",
+    measure_budget: MeasureBudget = None,
     max_memory: MaxMemory = None,
     patterns: PatternFiles = [],  # noqa: B006
+    db: Database = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what would be fused, what not, why, and what that is predicted to save."""
     from tvmfuse import _pipeline, targets
-    from tvmfuse import planner as planners
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
     from tvmfuse.report import explain
 
     shapes = dict(map(parse_shape, shape))
     device = calibrated(targets.resolve(target))
+    planning.check(planner=planner, max_memory=max_memory, measure_budget=measure_budget)
     registry = registry_with(patterns)
     if near is not None:
         named(registry, near)
-    options = _pipeline.Options(
-        registry=registry,
-        strategy=planners.strategy(planner),
-        max_memory_bytes=parse_size(max_memory),
-    )
     with console.stages() as begin:
         begin("import")
         imported = import_model(model, shapes=shapes)
         begin("plan")
+        options = _pipeline.Options(
+            registry=registry,
+            **planning.options(
+                imported,
+                device,
+                planner=planner,
+                cost_model=cost_model,
+                max_memory=max_memory,
+                measure_budget=measure_budget,
+                db=db,
+            ),
+        )
         planned = _pipeline.plan(imported.module, device, options=options)
         begin("explain")
         explanation = explain.explain_planned(planned)
@@ -94,6 +107,8 @@ def _print(explanation: Explanation, *, name: str, target: str) -> None:
     _print_fused(explanation.fused)
     _print_alone(explanation.alone)
     _print_near("The nearest miss of each pattern", explanation.nearest)
+    for note in explanation.notes:
+        console.print_text(note)
     n_groups = console.count(len(explanation.fused), "group")
     console.print_text(
         f"{name} on {target}: {explanation.n_fused_ops} of {explanation.n_ops} operators in "
@@ -111,7 +126,7 @@ def _print_fused(groups: Sequence[Fused]) -> None:
         kinds.setdefault((group.pattern, " + ".join(group.ops)), []).append(group)
     console.print_table(
         "Fused",
-        (">groups", "pattern", "operators", ">fused", ">apart", ">saved", "first of them"),
+        (">groups", "pattern", "operators", ">fused", ">apart", ">saved", ">±", "first of them"),
         [
             (
                 len(alike),
@@ -120,11 +135,19 @@ def _print_fused(groups: Sequence[Fused]) -> None:
                 console.duration(sum(group.fused_us for group in alike)),
                 console.duration(sum(group.unfused_us for group in alike)),
                 console.duration(sum(group.unfused_us - group.fused_us for group in alike)),
+                _doubt(alike),
                 alike[0].nodes[0],
             )
             for (pattern, ops), alike in kinds.items()
         ],
     )
+
+
+def _doubt(groups: Sequence[Fused]) -> str:
+    """Say how far the time saved may be off; nothing where all was measured."""
+    if all(group.predicted is not None for group in groups):
+        return "measured"
+    return console.duration(math.hypot(*(group.doubt_us for group in groups)))
 
 
 def _print_alone(ops: Sequence[Alone]) -> None:

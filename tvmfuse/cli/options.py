@@ -44,6 +44,24 @@ PlannerName = Annotated[
     ),
 ]
 
+CostModelName = Annotated[
+    str,
+    typer.Option(
+        "--cost-model",
+        metavar="learned|prior|FILE",
+        help="What predicts times: learned from measurements, the roofline, or a trained file.",
+    ),
+]
+
+MeasureBudget = Annotated[
+    str | None,
+    typer.Option(
+        "--measure-budget",
+        metavar="TIME",
+        help="Measure candidates whose gain is in doubt for so long: 30s, 2m.",
+    ),
+]
+
 MaxMemory = Annotated[
     str | None,
     typer.Option(

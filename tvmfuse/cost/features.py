@@ -1,86 +1,176 @@
-"""A candidate as named numbers, for a learned cost model."""
+"""A kernel on a device as named numbers, for a learned cost model."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 
-from tvmfuse.cost import kernel, memory
+from tvmfuse.cost import geometry, memory
 from tvmfuse.cost.kernel import Kernel
+from tvmfuse.cost.roofline import Roofline
 from tvmfuse.plan import OpGraph, Peaks
+
+VERSION = 2
+"""Raised whenever a feature is added, dropped or computed in another way."""
+
+# Operators whose functions take tens of instructions rather than one or two.
+_SPECIAL = frozenset(
+    {
+        *("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "power", "softplus", "silu"),
+        *("gelu", "gelu_tanh", "softmax", "log_softmax", "rsqrt", "sqrt", "divide", "floor_divide"),
+    }
+)
+
+# Outputs that keep one core busy for a while; what the schedules cut work into.
+_GRAIN = 4096
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the assembler of a GPU reports of a kernel, without running it.
+
+    Parameters
+    ----------
+    registers : int
+        Of one thread.
+    spill_bytes : int
+        That one thread keeps in memory for want of registers.
+    shared_bytes : int
+        Shared memory of one block.
+    """
+
+    registers: int = 0
+    spill_bytes: int = 0
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Features:
-    """A candidate on a device as the numbers that a learned cost model sees.
+    """One kernel on a device as the numbers that a learned cost model sees.
 
-    ``fused_*`` describes all operators as one kernel, ``apart_*`` each operator as
-    one of its own. A symbolic extent counts as 1.
+    A symbolic extent counts as 1. Shares lie between 0 and 1.
     """
 
-    operators: float
-    """Operators, views included."""
-    apart_launches: float
-    """Kernels when apart: every operator but the views."""
+    prior_us: float
+    """Run time by the roofline."""
+    compute_us: float
+    """Its arithmetic alone, by the roofline."""
+    memory_us: float
+    """Its traffic alone, by the roofline."""
     flops: float
-    """Operations, none done twice, in units of float32."""
-    recomputed_flops: float
-    """Operations added because inlined values are computed where they are read."""
+    """Operations, those done again included, in units of float32."""
     matmul_flops: float
-    """Part of ``flops`` in matrix products."""
+    """Part of them in matrix products."""
     conv_flops: float
-    """Part of ``flops`` in convolutions."""
-    fused_read_bytes: float
-    """Distinct bytes that the one kernel reads, constants included."""
-    fused_written_bytes: float
-    """Bytes that the one kernel writes."""
-    apart_read_bytes: float
-    """Bytes that the kernels apart read in total, constants included."""
-    apart_written_bytes: float
-    """Bytes that the kernels apart write in total."""
+    """Part of them in convolutions that are not depthwise."""
+    depthwise_flops: float
+    """Part of them in depthwise convolutions."""
+    window_flops: float
+    """Part of them in pooling windows."""
+    reduction_flops: float
+    """Part of them in other reductions."""
+    elementwise_flops: float
+    """Part of them in operators element by element."""
+    special_functions: float
+    """Evaluations of exp, tanh, a division and their like."""
+    recompute_ratio: float
+    """Operations over those without any done again."""
+    intensity: float
+    """Operations per byte touched."""
+    activation_bytes: float
+    """Distinct bytes read of run-time tensors."""
     constant_bytes: float
-    """Distinct bytes of constants."""
-    intermediates: float
-    """Values that exist only between the operators."""
-    intermediate_bytes: float
-    """Bytes of these values."""
+    """Distinct bytes read of constants."""
+    written_bytes: float
+    """Bytes written."""
+    inner_bytes: float
+    """Bytes of the values between its operators."""
+    repeated_bytes: float
+    """Bytes read again: by a stretched operand, a window, or the next tile of a product."""
+    l1_fill: float
+    """Bytes touched as a share of all cores' L1; 0 where its size is not known."""
+    l2_fill: float
+    """The same for L2."""
+    l3_fill: float
+    """The same for L3."""
+    launches: float
+    """Kernels: 1, or 0 for views alone."""
+    operators: float
+    """Operators, views left out."""
     inputs: float
-    """Tensors read from outside, constants included."""
+    """Tensors read from outside."""
     outputs: float
     """Tensors that leave."""
-    fused_parallelism: float
-    """Elements of the largest output of the one kernel."""
-    apart_parallelism: float
-    """The same of the least parallel of the kernels apart."""
-    fused_l1_fill: float
-    """Working set of the one kernel as a share of all cores' L1; 0 if not known."""
-    fused_l2_fill: float
-    """The same for L2."""
-    fused_l3_fill: float
-    """The same for L3."""
-    apart_l1_fill: float
-    """Largest working set of the kernels apart as a share of all cores' L1."""
-    apart_l2_fill: float
-    """The same for L2."""
-    apart_l3_fill: float
-    """The same for L3."""
-    intensity: float
-    """Operations of the one kernel per byte that it touches."""
-    element_bytes: float
-    """Size of the largest element type."""
+    live_values: float
+    """Most values of one element that are needed at one time: registers."""
+    parallelism: float
+    """Elements of the largest output."""
+    waves: float
+    """Pieces of work for each core, by the size that schedules cut."""
+    idle_share: float
+    """Share of the cores' time that ragged pieces leave unused."""
+    reduction_length: float
+    """Terms of the longest sum."""
+    rows: float
+    """Rows of its product, or pixels of its convolution."""
+    columns: float
+    """Columns of its product, or output channels of its convolution."""
+    row_waste: float
+    """Share of a tile of 6 rows that is empty at the end."""
+    column_waste: float
+    """Share of a tile of 16 columns that is empty at the end."""
+    window: float
+    """Extent of its window."""
+    stride: float
+    """How many times smaller its output is than its input, along one side."""
+    channels: float
+    """Input channels of its convolution or window."""
+    innermost: float
+    """Extent of the last axis of its largest output."""
+    innermost_waste: float
+    """Share of a vector of 16 that is empty at the end of that axis."""
+    image_channels: float
+    """Channels of its largest tensor of four axes that is no constant; 0 without one."""
+    channel_waste: float
+    """Share of a block of 16 of them that is empty."""
+    half_channel_waste: float
+    """Share of a block of 8 of them that is empty."""
+    channel_operands: float
+    """Operands with one number for each channel or column."""
+    row_operands: float
+    """Other operands that are stretched, scalars left out."""
+    images: float
+    """Tensors of four axes that enter or leave: blocked layouts hold them."""
+    layout_changes: float
+    """Operators that move elements, transposes for example."""
     reductions: float
-    """Operators of kind reduction or pooling."""
-    injectives: float
-    """Operators that move elements."""
+    """Reductions and windows in it."""
+    products: float
+    """Matrix products and convolutions in it."""
     broadcasts: float
-    """Operators with an operand that is stretched."""
+    """Operators with a stretched operand."""
     opaques: float
     """Operators of unknown kind."""
+    element_bytes: float
+    """Size of the largest element type."""
+    is_narrow: float
+    """Whether an element type is below 4 bytes: 1 or 0."""
+    is_tuned: float
+    """Whether a record gives its schedule, rather than a default: 1 or 0."""
+    registers: float
+    """Registers of a thread, where an assembler tells; 0 on a CPU."""
+    spill_bytes: float
+    """Bytes that a thread keeps in memory for want of registers, where an assembler tells."""
+    shared_bytes: float
+    """Shared memory of a block, where an assembler tells."""
     device_gflops: float
     """Peak of the device."""
+    device_l2_gbps: float
+    """Bandwidth of its L2."""
     device_dram_gbps: float
-    """Memory bandwidth of the device."""
+    """Bandwidth of its memory."""
     device_dispatch_us: float
     """Time to start one kernel."""
     device_cores: float
@@ -96,77 +186,170 @@ class Features:
         return tuple(float(value) for value in astuple(self))
 
 
-def extract(graph: OpGraph, peaks: Peaks) -> Features:
-    """Compute the features of a candidate on a device.
+def extract(
+    graph: OpGraph,
+    kernel: Kernel,
+    peaks: Peaks,
+    *,
+    is_tuned: bool = False,
+    resources: Resources | None = None,
+) -> Features:
+    """Compute the features of a kernel on a device.
 
     Parameters
     ----------
     graph : OpGraph
-        The candidate's operators and tensors.
+        Its operators and tensors.
+    kernel : Kernel
+        The work that they are as one kernel.
     peaks : Peaks
         The device.
+    is_tuned : bool
+        Whether a record gives its schedule.
+    resources : Resources, optional
+        What an assembler reports of it.
     """
-    fused, apart = kernel.together(graph), kernel.apart(graph)
-    kinds = Counter(op.kind for op in graph.ops)
     return Features(
-        operators=len(graph.ops),
-        apart_launches=len(apart),
-        **_arithmetic(fused, apart),
-        **_traffic(fused, apart),
-        **_tensors(graph),
-        **_fill("fused", fused, peaks),
-        **_fill("apart", apart, peaks),
-        fused_parallelism=min((k.parallelism for k in fused), default=0),
-        apart_parallelism=min((k.parallelism for k in apart), default=0),
-        reductions=kinds["reduction"] + kinds["pooling"],
-        injectives=kinds["injective"],
-        broadcasts=kinds["broadcast"],
-        opaques=kinds["opaque"],
+        **_prior(kernel, peaks),
+        **_arithmetic(graph, kernel),
+        **_traffic(graph, kernel),
+        **_fill(kernel, peaks),
+        **_shape(graph),
+        **_parallelism(kernel, peaks),
+        **_counts(graph),
+        **asdict(resources or Resources()),
+        is_tuned=is_tuned,
+        launches=1,
         device_gflops=peaks.gflops,
+        device_l2_gbps=peaks.bandwidth_gbps.get("l2", 0.0),
         device_dram_gbps=peaks.bandwidth_gbps.get("dram", 0.0),
         device_dispatch_us=peaks.dispatch_us,
         device_cores=peaks.cores,
     )
 
 
-def _arithmetic(fused: Sequence[Kernel], apart: Sequence[Kernel]) -> dict[str, float]:
-    flops = sum(k.total_flops for k in apart)
-    done = sum(k.total_flops for k in fused)
+def _prior(kernel: Kernel, peaks: Peaks) -> dict[str, float]:
+    roofline = Roofline(peaks)
     return {
-        "flops": flops,
-        "recomputed_flops": done - flops,
-        "matmul_flops": sum(k.flops.get("matmul", 0.0) for k in apart),
-        "conv_flops": sum(k.flops.get("conv", 0.0) for k in apart),
-        "intensity": done / max(1, sum(k.total_bytes for k in fused)),
+        "prior_us": roofline.kernel_us(kernel),
+        "compute_us": roofline.compute_us(kernel),
+        "memory_us": roofline.memory_us(kernel),
     }
 
 
-def _traffic(fused: Sequence[Kernel], apart: Sequence[Kernel]) -> dict[str, float]:
+def _arithmetic(graph: OpGraph, kernel: Kernel) -> dict[str, float]:
+    flops = kernel.flops
+    once = sum(op.flops for op in graph.ops)
+    depthwise = sum(op.flops for op in graph.ops if geometry.is_depthwise(graph, op))
+    special = sum(
+        max((graph.tensors[i].size for i in (*op.inputs, *op.outputs)), default=0)
+        for op in graph.ops
+        if op.name.rpartition(".")[2] in _SPECIAL
+    )
     return {
-        "fused_read_bytes": sum(k.read_bytes for k in fused),
-        "fused_written_bytes": sum(k.written_bytes for k in fused),
-        "apart_read_bytes": sum(k.read_bytes for k in apart),
-        "apart_written_bytes": sum(k.written_bytes for k in apart),
-        "constant_bytes": sum(k.constant_bytes for k in fused),
+        "flops": kernel.total_flops,
+        "matmul_flops": flops.get("matmul", 0.0),
+        "conv_flops": flops.get("conv", 0.0) - depthwise,
+        "depthwise_flops": depthwise,
+        "window_flops": flops.get("pooling", 0.0),
+        "reduction_flops": flops.get("reduction", 0.0),
+        "elementwise_flops": flops.get("elementwise", 0.0) + flops.get("broadcast", 0.0),
+        "special_functions": special,
+        "recompute_ratio": kernel.total_flops / once if once else 1.0,
+        "intensity": kernel.total_flops / max(1, kernel.total_bytes),
     }
 
 
-def _tensors(graph: OpGraph) -> dict[str, float]:
-    made = {index for op in graph.ops if op.kind != "view" for index in op.outputs}
+def _traffic(graph: OpGraph, kernel: Kernel) -> dict[str, float]:
+    made = {i for op in graph.ops if op.kind != "view" for i in op.outputs}
     inside = made - set(graph.outputs)
     return {
-        "inputs": len(set(graph.inputs)),
-        "outputs": len(set(graph.outputs)),
-        "intermediates": len(inside),
-        "intermediate_bytes": sum(graph.tensors[i].n_bytes for i in inside),
-        "element_bytes": max((t.n_bytes / t.size for t in graph.tensors if t.size), default=0.0),
+        "activation_bytes": kernel.activation_bytes,
+        "constant_bytes": kernel.constant_bytes,
+        "written_bytes": kernel.written_bytes,
+        "inner_bytes": sum(graph.tensors[i].n_bytes for i in inside),
+        "repeated_bytes": geometry.repeated_bytes(graph),
     }
 
 
-def _fill(prefix: str, kernels: Sequence[Kernel], peaks: Peaks) -> dict[str, float]:
-    working_set = max((k.total_bytes for k in kernels), default=0)
+def _fill(kernel: Kernel, peaks: Peaks) -> dict[str, float]:
     capacity = memory.capacities(peaks)
     return {
-        f"{prefix}_{level}_fill": working_set / capacity[level] if level in capacity else 0.0
+        f"{level}_fill": kernel.total_bytes / capacity[level] if capacity.get(level) else 0.0
         for level in ("l1", "l2", "l3")
     }
+
+
+def _shape(graph: OpGraph) -> dict[str, float]:
+    main = geometry.main(graph)
+    innermost, channels = geometry.innermost(graph), geometry.image_channels(graph)
+    per_channel, other = geometry.stretched(graph)
+    return {
+        "image_channels": channels,
+        "channel_waste": _waste(channels, 16),
+        "half_channel_waste": _waste(channels, 8),
+        "innermost_waste": _waste(innermost, 16),
+        "channel_operands": per_channel,
+        "row_operands": other,
+        "reduction_length": geometry.reduction_length(graph),
+        "rows": main.rows,
+        "columns": main.columns,
+        "row_waste": _waste(main.rows, 6),
+        "column_waste": _waste(main.columns, 16),
+        "window": main.window,
+        "stride": main.stride,
+        "channels": main.channels,
+        "innermost": innermost,
+    }
+
+
+def _waste(extent: float, tile: int) -> float:
+    """Return the share of the last tile that is empty, over all tiles."""
+    return 1.0 - extent / (tile * math.ceil(extent / tile)) if extent else 0.0
+
+
+def _parallelism(kernel: Kernel, peaks: Peaks) -> dict[str, float]:
+    pieces = max(1, math.ceil(kernel.parallelism / _GRAIN))
+    waves = math.ceil(pieces / peaks.cores)
+    return {
+        "parallelism": kernel.parallelism,
+        "waves": waves,
+        "idle_share": 1.0 - pieces / (waves * peaks.cores),
+    }
+
+
+def _counts(graph: OpGraph) -> dict[str, float]:
+    kinds = Counter(op.kind for op in graph.ops)
+    ends = [graph.tensors[i] for i in {*graph.inputs, *graph.outputs}]
+    sizes = [t.n_bytes / t.size for t in graph.tensors if t.size]
+    return {
+        "operators": len(graph.ops) - kinds["view"],
+        "inputs": len(set(graph.inputs)),
+        "outputs": len(set(graph.outputs)),
+        "live_values": _live_values(graph),
+        "images": sum(len(tensor.shape) == 4 and not tensor.is_constant for tensor in ends),
+        "layout_changes": kinds["injective"],
+        "reductions": kinds["reduction"] + kinds["pooling"],
+        "products": kinds["matmul"] + kinds["conv"],
+        "broadcasts": kinds["broadcast"],
+        "opaques": kinds["opaque"],
+        "element_bytes": max(sizes, default=0.0),
+        "is_narrow": any(size < 4 for size in sizes),
+    }
+
+
+def _live_values(graph: OpGraph) -> int:
+    """Return how many values are needed at one time, at most, in program order."""
+    last = {i: at for at, op in enumerate(graph.ops) for i in op.inputs}
+    live: set[int] = set()
+    most = 0
+    for at, op in enumerate(graph.ops):
+        live.update((*op.inputs, *op.outputs))
+        most = max(most, len(live))
+        live -= {i for i in live if last.get(i, at) <= at}
+    return most
+
+
+def table(rows: Sequence[Features]) -> list[tuple[float, ...]]:
+    """Return features as rows of plain numbers."""
+    return [row.vector() for row in rows]

@@ -101,6 +101,18 @@ def apart(graph: OpGraph, *, without: Sequence[int] = ()) -> tuple[Kernel, ...]:
     )
 
 
+def alone(graph: OpGraph, op: OpNode) -> OpGraph:
+    """Return one operator of a graph as a graph of its own."""
+    at = {index: i for i, index in enumerate(dict.fromkeys((*op.inputs, *op.outputs)))}
+    inputs, outputs = tuple(at[i] for i in op.inputs), tuple(at[i] for i in op.outputs)
+    return OpGraph(
+        tensors=tuple(graph.tensors[index] for index in at),
+        ops=(replace(op, inputs=inputs, outputs=outputs),),
+        inputs=tuple(sorted({*inputs} - {*outputs})),
+        outputs=tuple(sorted({*outputs})),
+    )
+
+
 def _parts(graph: OpGraph) -> list[list[OpNode]]:
     """Return the operators in sets that share no value they make, in program order."""
     part_of: dict[int, list[OpNode]] = {}  # by tensor

@@ -66,16 +66,19 @@ class Roofline:
 
     def kernel_us(self, work: Kernel) -> float:
         """Return the run time of one kernel: dispatch, compute and memory, in µs."""
-        compute_us = sum(
-            flops / (self.peaks.gflops * _EFFICIENCY[kind] * 1e3)
-            for kind, flops in work.flops.items()
-        )
-        memory_us = self._memory_us(work)
+        compute_us, memory_us = self.compute_us(work), self.memory_us(work)
         hidden_us = _OVERLAP * min(compute_us, memory_us)
         busy = min(max(1.0, work.parallelism / _GRAIN), self.peaks.cores) / self.peaks.cores
         return work.launches * self.peaks.dispatch_us + (compute_us + memory_us - hidden_us) / busy
 
-    def _memory_us(self, work: Kernel) -> float:
+    def compute_us(self, work: Kernel) -> float:
+        """Return the time of a kernel's arithmetic on all cores, in µs."""
+        return sum(
+            flops / (self.peaks.gflops * _EFFICIENCY[kind] * 1e3)
+            for kind, flops in work.flops.items()
+        )
+
+    def memory_us(self, work: Kernel) -> float:
         """Return the time to move a kernel's bytes with all cores, in µs.
 
         Activations lie where the kernel's working set fits: the kernel before has

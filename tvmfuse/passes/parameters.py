@@ -18,8 +18,8 @@ class Lifted:
     params: dict[str, np.ndarray[Any, Any]]
 
 
-def lift_parameters(mod: Any) -> Lifted:
-    """Turn the constant tensors of ``main`` into one tuple that follows its inputs.
+def lift_parameters(mod: Any, function: str = "main") -> Lifted:
+    """Turn the constant tensors of a function into one tuple that follows its inputs.
 
     A shared constant is lifted once. The tuple is there even where it is empty,
     so that every compiled model is called alike.
@@ -28,13 +28,15 @@ def lift_parameters(mod: Any) -> Lifted:
     ----------
     mod : tvm.IRModule
         A lowered module.
+    function : str
+        Name of the function.
 
     Returns
     -------
     Lifted
         ``main(inputs..., params)``; its attribute ``num_input`` counts the inputs.
     """
-    var = mod.get_global_var("main")
+    var = mod.get_global_var(function)
     main = mod[var]
     constants: dict[Any, None] = {}
 

@@ -73,7 +73,7 @@ def choose(
     """
     for candidate in candidates:
         _check(candidate, graphs)
-    priced = [price(candidate, model) for candidate in candidates]
+    priced = price(candidates, model)
     if measure is not None and budget_us > 0:
         priced = measure_doubtful(priced, measure, budget_us)
     name = next((name for name, known in STRATEGIES.items() if known is strategy), "custom")

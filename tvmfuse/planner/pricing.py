@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tvmfuse.errors import CostModelError
-from tvmfuse.plan import Candidate, CostModel, Measure, OpGraph, RunTime
+from tvmfuse.plan import BatchCostModel, Candidate, CostModel, Measure, OpGraph, RunTime
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,25 +42,39 @@ class Priced:
         return self.time.saved_us + sum(self.alone_us.values())
 
 
-def price(candidate: Candidate, model: CostModel) -> Priced:
-    """Ask a model for the run time of a candidate.
+def price(candidates: Sequence[Candidate], model: CostModel) -> list[Priced]:
+    """Ask a model for the run times of candidates.
 
     Raises
     ------
     CostModelError
         The model gave a time that is not finite.
     """
-    run_time = model.predict(candidate)
-    alone = {
-        binding: model.predict(_alone(candidate, binding)).unfused_us
-        for binding in candidate.recomputes
-    }
-    if not math.isfinite(run_time.saved_us + sum(alone.values())):
-        raise CostModelError(
-            f"planner: cost model {type(model).__name__} must predict finite times, but gave "
-            f"{run_time} for {candidate.label!r}; use the roofline model or retrain"
-        )
-    return Priced(candidate, run_time, alone_us=alone)
+    copies = [(i, b) for i, candidate in enumerate(candidates) for b in candidate.recomputes]
+    alone = _predict([_alone(candidates[i], binding) for i, binding in copies], model)
+    alone_us: list[dict[int, float]] = [{} for _ in candidates]
+    for (i, binding), run_time in zip(copies, alone, strict=True):
+        alone_us[i][binding] = run_time.unfused_us
+    run_times = _predict(candidates, model)
+    return [
+        _checked(Priced(candidate, run_time, alone_us=copied), model)
+        for candidate, run_time, copied in zip(candidates, run_times, alone_us, strict=True)
+    ]
+
+
+def _predict(candidates: Sequence[Candidate], model: CostModel) -> Sequence[RunTime]:
+    if isinstance(model, BatchCostModel):
+        return model.predict_all(candidates)
+    return [model.predict(candidate) for candidate in candidates]
+
+
+def _checked(item: Priced, model: CostModel) -> Priced:
+    if math.isfinite(item.most_saved_us):
+        return item
+    raise CostModelError(
+        f"planner: cost model {type(model).__name__} must predict finite times, but gave "
+        f"{item.time} for {item.candidate.label!r}; use the roofline model or retrain"
+    )
 
 
 def measure_doubtful(priced: Sequence[Priced], measure: Measure, budget_us: float) -> list[Priced]:
@@ -74,23 +87,22 @@ def measure_doubtful(priced: Sequence[Priced], measure: Measure, budget_us: floa
     priced : Sequence[Priced]
         All candidates.
     measure : Measure
-        Builds and times one.
+        Builds and times candidates.
     budget_us : float
-        No measurement begins after that.
+        Time that it may take.
     """
-    measured = list(priced)
-    known: dict[object, RunTime | None] = {}
-    end = time.perf_counter() + budget_us / 1e6
     doubtful = [i for i, item in enumerate(priced) if item.time.is_doubtful]
+    alike: dict[object, list[int]] = {}
     for i in sorted(doubtful, key=lambda i: (-priced[i].time.doubt_us, i)):
-        key = _key(priced[i].candidate)
-        if key not in known:
-            if time.perf_counter() >= end:
-                continue
-            known[key] = measure(priced[i].candidate)
-        run_time = known[key]
+        alike.setdefault(_key(priced[i].candidate), []).append(i)
+    if not alike:
+        return list(priced)
+    asked = [priced[own[0]].candidate for own in alike.values()]
+    measured = list(priced)
+    for own, run_time in zip(alike.values(), measure(asked, budget_us=budget_us), strict=True):
         if run_time is not None:
-            measured[i] = replace(priced[i], time=run_time, predicted=priced[i].time)
+            for i in own:
+                measured[i] = replace(priced[i], time=run_time, predicted=priced[i].time)
     return measured
 
 

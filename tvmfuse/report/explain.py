@@ -14,7 +14,7 @@ from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 from tvmfuse.patterns.dataflow import functions as functions_of
 from tvmfuse.patterns.opgraph import Describer
-from tvmfuse.plan import Candidate, FunctionGraph, FusionPlan
+from tvmfuse.plan import Candidate, FunctionGraph, FusionPlan, RunTime
 from tvmfuse.report.near import Near
 from tvmfuse.report.near import near as find_near
 
@@ -34,7 +34,12 @@ class Fused:
     nodes : tuple of str
         What a person calls them: names of the model's nodes where known.
     fused_us, unfused_us : float
-        Predicted time of the group, as one kernel and as separate ones.
+        Time of the group, as one kernel and as separate ones: measured where it was, else
+        predicted.
+    doubt_us : float
+        How far the time saved may be off, up or down, in four cases of five.
+    predicted : RunTime, optional
+        What was predicted, where the times were measured.
     """
 
     pattern: str
@@ -43,6 +48,8 @@ class Fused:
     nodes: tuple[str, ...]
     fused_us: float
     unfused_us: float
+    doubt_us: float = 0.0
+    predicted: RunTime | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,12 @@ class Explanation:
         Places that a pattern nearly matches; by pattern, the nearest first.
     n_ops : int
         All operators of the model.
+    planner : str
+        Who chose.
+    gap_us : float
+        What the best plan may save more at most; 0 where this is proven to be the best.
+    notes : tuple of str
+        What else there is to say about how the plan was made.
     """
 
     fused: tuple[Fused, ...]
@@ -114,6 +127,9 @@ class Explanation:
     refused: tuple[Refused, ...]
     near: tuple[Near, ...] = ()
     n_ops: int = 0
+    planner: str = "optimal"
+    gap_us: float = 0.0
+    notes: tuple[str, ...] = ()
 
     @property
     def n_fused_ops(self) -> int:
@@ -152,6 +168,9 @@ class Explanation:
             "saved_us": self.saved_us,
             "fused_us": self.fused_us,
             "unfused_us": self.unfused_us,
+            "planner": self.planner,
+            "gap_us": self.gap_us,
+            "notes": list(self.notes),
             "fused": [asdict(group) for group in self.fused],
             "alone": [asdict(op) for op in self.alone],
             "refused": [asdict(match) for match in self.refused],
@@ -196,6 +215,8 @@ def explain(
             *_names(functions, group.candidate.function, group.candidate.bindings),
             group.time.fused_us,
             group.time.unfused_us,
+            group.time.doubt_us,
+            group.predicted,
         )
         for group in plan.groups
     )
@@ -213,7 +234,10 @@ def explain(
         for place, op in _alone(plan, functions)
     )
     n_ops = sum(bool(op) for graph in functions.values() for op in graph.ops)
-    return Explanation(fused, tuple(alone), refused, tuple(near), n_ops)
+    return Explanation(
+        *(fused, tuple(alone), refused, tuple(near), n_ops),
+        *(plan.planner, plan.gap_us, plan.notes),
+    )
 
 
 def about(explanation: Explanation, node: str) -> Explanation:
@@ -237,7 +261,9 @@ def about(explanation: Explanation, node: str) -> Explanation:
         refused = tuple(match for match in explanation.refused if node in match.nodes)
         near = tuple(m for m in explanation.near if node in m.nodes or node == m.at)
         n_ops = len(alone) + sum(len(group.ops) for group in fused)
-        return Explanation(fused, alone, refused, near, n_ops)
+        return replace(
+            explanation, fused=fused, alone=alone, refused=refused, near=near, n_ops=n_ops
+        )
     known = {name for group in explanation.fused for name in group.nodes}
     known |= {op.node for op in explanation.alone}
     alike = ", ".join(get_close_matches(node, sorted(known), n=3, cutoff=0.4))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tvmfuse import bundle
 from tvmfuse._tvm import relax, tvm, tvm_ffi
+from tvmfuse._tvm.kernel_clock import KernelClock
 from tvmfuse.errors import BundleError
 from tvmfuse.frontend import Signature, TensorSpec
 from tvmfuse.runtime.arguments import Array, fit_inputs, fit_targets, name_arguments, refuse_unknown
@@ -37,6 +39,8 @@ class Session:
         Names, shapes and dtypes of inputs and outputs.
     device : tvm.runtime.Device
         Where it runs.
+    entry : str
+        Name of the function, where it is not ``main``.
     """
 
     def __init__(
@@ -46,9 +50,11 @@ class Session:
         *,
         signature: Signature,
         device: tvm.runtime.Device,
+        entry: str = "main",
     ) -> None:
         self.signature = signature
-        self._main = relax.VirtualMachine(library, device)["main"]
+        self._library, self._device, self._entry = library, device, entry
+        self._main = relax.VirtualMachine(library, device)[entry]
         self._slots = [Slot(spec, device) for spec in signature.inputs]
         pages = LargePages()
         weights = [weight(array, device, pages) for array in params]
@@ -148,6 +154,42 @@ class Session:
         """
         chosen = random_inputs(self.inputs) if feeds is None else feeds
         return measure(lambda: self._run(chosen, {}), rounds=rounds)
+
+    def kernel_times(self, feeds: Mapping[str, Any] | None = None) -> list[tuple[str, float]]:
+        """Run the model once and time each kernel in its place.
+
+        Its weights have gone cold and its inputs are warm as in any other run.
+
+        Parameters
+        ----------
+        feeds : Mapping of str to numpy.ndarray or DLPack tensor, optional
+            The inputs by name; made up where not given.
+
+        Returns
+        -------
+        list of (str, float)
+            Name and microseconds of every kernel, in order.
+
+        Raises
+        ------
+        EnvironmentMismatchError
+            There is no C++ compiler.
+        """
+        chosen = random_inputs(self.inputs) if feeds is None else feeds
+        arrays = fit_inputs(self.inputs, chosen)
+        with self._lock:
+            main, clock = self._timed
+            tensors = [slot.fill(array) for slot, array in zip(self._slots, arrays, strict=True)]
+            clock.take()
+            main(*tensors, self._params)
+            return [call for call in clock.take() if not call[0].startswith("vm.builtin.")]
+
+    @cached_property
+    def _timed(self) -> tuple[Any, KernelClock]:
+        """A second machine, with the same weights, whose calls are timed."""
+        clock, machine = KernelClock(), relax.VirtualMachine(self._library, self._device)
+        clock.attach(machine)
+        return machine[self._entry], clock
 
     def _run(self, feeds: Mapping[str, Any], out: Mapping[str, Array]) -> list[Array]:
         arrays = fit_inputs(self.inputs, feeds)

@@ -50,6 +50,13 @@ class Target:
         """Float32 elements in one vector register."""
         return self.vector_bytes // 4
 
+    @property
+    def cost_family(self) -> str:
+        """The devices whose kernels take alike: an x86-64 level; "" where none is known."""
+        if self.kind != "llvm" or not str(self.attrs.get("mtriple", "")).startswith("x86_64"):
+            return ""
+        return {64: "x86-64-v4", 32: "x86-64-v3"}.get(self.vector_bytes, "")
+
     def tvm(self) -> tvm.target.Target:
         """Return the TVM target."""
         from tvmfuse._tvm import tvm

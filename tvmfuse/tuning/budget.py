@@ -59,8 +59,8 @@ def budget(
     )
 
 
-def seconds(text: str) -> float:
-    """Read a time such as ``90s``, ``5m`` or ``2h``.
+def seconds(text: str, option: str = "tune: --time") -> float:
+    """Read a time such as ``90s``, ``5m`` or ``2h``; an error names the option.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def seconds(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
     if match is None or float(match[1]) <= 0:
-        raise InputError(f"tune: --time must be like 90s, 5m or 2h, but got {text!r}")
+        raise InputError(f"{option} must be like 90s, 5m or 2h, but got {text!r}")
     return float(match[1]) * _UNITS[match[2]]
 
 

@@ -1,0 +1,42 @@
+"""The measurements that a cost model learns from, collected from small networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import collect_measurements
+import generated_graphs
+import pytest
+
+from tvmfuse import targets
+from tvmfuse._tvm import relax, tvm_ffi
+from tvmfuse.calibrate import cache
+from tvmfuse.cost import data, training
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_generated_network_is_well_formed_and_always_the_same(seed: int) -> None:
+    module = generated_graphs.module(seed)
+    relax.analysis.well_formed(module)
+    assert tvm_ffi.structural_equal(generated_graphs.module(seed), module)
+
+
+def test_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    target = targets.resolve("cpu")
+    path = tmp_path / "rows.jsonl"
+    collect = ["--generated", "6", "--rounds", "2", "--sampled", "1", "--into", str(path)]
+    assert collect_measurements.main([*collect, "generated_5"]) == 1  # never calibrated
+    cache.store(target, target.peaks.__class__(**{**vars(target.peaks), "source": "measured"}))
+    assert (
+        collect_measurements.main([*collect, "generated_5", "--quiet-by", "sh -c 'echo; cat'"]) == 0
+    )
+    (found,) = data.read(path)
+    assert {kernel.plan for kernel in found.kernels} >= {"optimal", "none"}
+    assert all(kernel.us > 0 for kernel in found.kernels)
+    assert {plan.model for plan in found.plans} == {"generated_5"}
+    assert training.examples([found])
+    with path.open("a") as file:
+        file.write('{"model": "cut o')
+    assert collect_measurements.main([*collect, "generated_5"]) == 0
+    again = data.read(path)
+    assert sum(len(run.kernels) for run in again) == len(found.kernels)

@@ -1,0 +1,187 @@
+"""A correction of the roofline, learned from measured kernels.
+
+Gradient-boosted trees (XGBoost) predict log(measured / prior) of one kernel, which puts
+fused and unfused kernels on one scale of microseconds. Several models, each trained
+without some of the architectures, are averaged; how far they were off on those tells how
+far off to expect them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvmfuse.cost import features, kernel
+from tvmfuse.cost.features import Features
+from tvmfuse.cost.roofline import Roofline
+from tvmfuse.cost.trained import Trained
+from tvmfuse.errors import CostModelError
+from tvmfuse.plan import Candidate, OpGraph, Peaks, RunTime
+
+Array = npt.NDArray[np.float64]
+
+
+def xgboost() -> Any:
+    """Return the library.
+
+    Raises
+    ------
+    CostModelError
+        It is not installed.
+    """
+    try:
+        return importlib.import_module("xgboost")
+    except ImportError as error:
+        raise CostModelError(
+            "cost model: the learned one needs xgboost, which is not installed; "
+            "pip install xgboost, or use --cost-model prior"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The run time of one kernel.
+
+    Parameters
+    ----------
+    us : float
+        In microseconds.
+    error : float
+        How far it may be off, up or down as a share, in four cases of five.
+    is_known : bool
+        Whether it is like what the model has learned from; else it is the prior's.
+    """
+
+    us: float
+    error: float
+    is_known: bool
+
+
+class Learned:
+    """A cost model that has learned from measurements.
+
+    Parameters
+    ----------
+    trained : Trained
+        What was learned.
+    peaks : Peaks
+        The device; what was not measured is taken from the one that it learned on.
+
+    Raises
+    ------
+    CostModelError
+        XGBoost is missing, or cannot read the model.
+    """
+
+    def __init__(self, trained: Trained, peaks: Peaks) -> None:
+        self.trained = trained
+        self.peaks = peaks if peaks.source == "measured" else trained.peaks
+        self._prior = Roofline(self.peaks)
+        self._boosters = [_booster(text) for text in trained.trees]
+
+    def predict(self, candidate: Candidate) -> RunTime:
+        """Return the run times of one candidate."""
+        return self.predict_all([candidate])[0]
+
+    def predict_all(self, candidates: Sequence[Candidate]) -> list[RunTime]:
+        """Return the run times of candidates, in order."""
+        batch = _Batch(self.peaks)
+        placed = [batch.add(candidate) for candidate in candidates]
+        predictions = self.kernels(batch.features)
+        return [
+            self._run_time(
+                candidate, [predictions[i] for i in fused], [predictions[i] for i in apart]
+            )
+            for candidate, (fused, apart) in zip(candidates, placed, strict=True)
+        ]
+
+    def kernels(self, rows: Sequence[Features]) -> list[Prediction]:
+        """Return the run time of each kernel.
+
+        Parameters
+        ----------
+        rows : Sequence[Features]
+            The kernels on the device of :attr:`peaks`.
+        """
+        if not rows:
+            return []
+        table = np.array([row.vector() for row in rows])
+        logs = np.stack([booster.inplace_predict(table) for booster in self._boosters])
+        return [
+            self._prediction(row, float(log), float(spread))
+            for row, log, spread in zip(rows, logs.mean(axis=0), logs.std(axis=0), strict=True)
+        ]
+
+    def contributions(self, row: Features) -> dict[str, float]:
+        """Return by what factor each feature changes the prior's time (SHAP, averaged)."""
+        matrix = xgboost().DMatrix(np.array([row.vector()]))
+        parts = np.mean([b.predict(matrix, pred_contribs=True)[0] for b in self._boosters], axis=0)
+        return {name: math.exp(part) for name, part in zip(Features.names(), parts, strict=False)}
+
+    def _prediction(self, row: Features, log: float, spread: float) -> Prediction:
+        if not self.trained.knows(row):
+            return Prediction(row.prior_us, self.trained.prior_error, is_known=False)
+        error = self.trained.error(row, spread)
+        return Prediction(row.prior_us * math.exp(log), error, is_known=True)
+
+    def _run_time(
+        self, candidate: Candidate, fused: Sequence[Prediction], apart: Sequence[Prediction]
+    ) -> RunTime:
+        if not all(prediction.is_known for prediction in (*fused, *apart)):
+            # One scale for both sides: the prior's errors partly cancel, a mixture's do not.
+            return self._prior.predict(candidate)
+        doubt = math.hypot(*(p.us * p.error for p in (*fused, *apart)))
+        return RunTime(sum(p.us for p in fused), sum(p.us for p in apart), doubt)
+
+
+class _Batch:
+    """The kernels of many candidates, each operator on its own only once."""
+
+    def __init__(self, peaks: Peaks) -> None:
+        self.features: list[Features] = []
+        self._peaks = peaks
+        self._singles: dict[tuple[str, int, int], int] = {}
+
+    def add(self, candidate: Candidate) -> tuple[list[int], list[int]]:
+        """Return where the features of a candidate's kernels are, fused and apart."""
+        graph = candidate.graph
+        fused = [self._add(graph, work) for work in kernel.together(graph, family=candidate.family)]
+        apart = [
+            self._single(candidate, position)
+            for position, op in enumerate(graph.ops)
+            if op.kind != "view" and op.binding not in candidate.recomputes
+        ]
+        return fused, apart
+
+    def _single(self, candidate: Candidate, position: int) -> int:
+        op = candidate.graph.ops[position]
+        key = candidate.function, op.binding, len(op.inputs)
+        if key not in self._singles:
+            graph = kernel.alone(candidate.graph, op)
+            (work,) = kernel.apart(graph)
+            self._singles[key] = self._add(graph, work)
+        return self._singles[key]
+
+    def _add(self, graph: OpGraph, work: kernel.Kernel) -> int:
+        self.features.append(features.extract(graph, work, self._peaks))
+        return len(self.features) - 1
+
+
+def _booster(trees: Any) -> Any:
+    library = xgboost()
+    booster = library.Booster()
+    try:
+        booster.load_model(bytearray(json.dumps(trees).encode()))
+    except (library.core.XGBoostError, ValueError) as error:
+        raise CostModelError(
+            f"cost model: xgboost {library.__version__} cannot read its trees: "
+            f"{str(error).strip().splitlines()[0]}; train it again with tvmfuse cost train"
+        ) from error
+    return booster

@@ -1,0 +1,76 @@
+"""The cost models that come with tvmfuse, and the best one for a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from tvmfuse.cost.learned import Learned
+from tvmfuse.cost.roofline import Roofline
+from tvmfuse.cost.trained import Trained
+from tvmfuse.errors import CostModelError
+from tvmfuse.plan import CostModel, Peaks
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A cost model, and why it is the one.
+
+    Parameters
+    ----------
+    model : CostModel
+        Predicts times.
+    note : str
+        What it is, or why it is the prior, in a line.
+    """
+
+    model: CostModel
+    note: str
+
+
+def best(family: str, peaks: Peaks) -> Chosen:
+    """Return the learned model of a device family, or the prior and why.
+
+    Parameters
+    ----------
+    family : str
+        Devices that run the same code alike: ``x86-64-v3``.
+    peaks : Peaks
+        Of the device.
+    """
+    try:
+        return learned(trained(family), peaks)
+    except CostModelError as error:
+        return prior(peaks, str(error))
+
+
+def learned(model: Trained, peaks: Peaks) -> Chosen:
+    """Return a learned model for a device.
+
+    Raises
+    ------
+    CostModelError
+        XGBoost is missing or cannot read it.
+    """
+    return Chosen(Learned(model, peaks), f"times are predicted by the cost model {model.label}")
+
+
+def prior(peaks: Peaks, why: str) -> Chosen:
+    """Return the roofline, with the reason why nothing better is used."""
+    return Chosen(Roofline(peaks), f"times are predicted by the roofline alone: {why}")
+
+
+@cache  # what is installed stays
+def trained(family: str) -> Trained:
+    """Return the model that comes with tvmfuse for a device family.
+
+    Raises
+    ------
+    CostModelError
+        There is none, or its file is damaged.
+    """
+    file = resources.files("tvmfuse.cost") / "models" / f"{family}.json"
+    if not family or not file.is_file():
+        raise CostModelError(f"cost model: none has learned on {family or 'this kind of device'}")
+    return Trained.from_text(file.read_text(encoding="utf-8"))

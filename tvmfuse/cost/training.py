@@ -1,0 +1,232 @@
+"""Train the learned cost model, and hold it against what it has not seen."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tvmfuse.cost import features, kernel
+from tvmfuse.cost.data import Measurements, Run
+from tvmfuse.cost.features import Features
+from tvmfuse.cost.learned import xgboost
+from tvmfuse.cost.trained import SIZES, Trained, class_of, log_size
+from tvmfuse.errors import CostModelError
+from tvmfuse.plan import OpGraph
+
+Array = npt.NDArray[np.float64]
+
+MIN_KERNELS = 100  # below that the prior is the better guess
+_FOLDS = 5
+_SHARE = 0.8  # of the errors lie within the band
+_MIN_OF_A_CLASS = 8  # of a rarer kind the model does not claim to know anything
+
+_ROUNDS = 400
+_PARAMETERS = {
+    "objective": "reg:absoluteerror",
+    "max_depth": 6,
+    "eta": 0.05,
+    "subsample": 0.8,
+    "colsample_bytree": 0.6,
+    "min_child_weight": 2.0,
+    "lambda": 2.0,
+    "nthread": 1,
+    "verbosity": 0,
+}
+
+# More of these never makes a kernel quicker, whatever the prior says of its bytes and flops.
+_SLOWER = ("column_waste", "row_waste", "idle_share", "spill_bytes")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One kernel to learn from.
+
+    Parameters
+    ----------
+    model, model_family : str
+        Where it was measured.
+    row : Features
+        The kernel.
+    us : float
+        Its run time, in microseconds: the median over the plans that it was in.
+    noise : float
+        Spread of its run time, as a share.
+    """
+
+    model: str
+    model_family: str
+    row: Features
+    us: float
+    noise: float
+
+    @property
+    def log_ratio(self) -> float:
+        """How far the prior is off, as a logarithm."""
+        return math.log(self.us / self.row.prior_us)
+
+
+def examples(measured: Iterable[Measurements]) -> list[Example]:
+    """Return the kernels of some runs, equal ones of a model as one.
+
+    Raises
+    ------
+    CostModelError
+        They are of several devices, targets or numbers of threads.
+    """
+    runs = list(measured)
+    devices = {(r.run.device, r.run.target, r.run.threads) for r in runs}
+    if len(devices) > 1:
+        raise CostModelError(
+            f"cost train: measurements must be of one device, target and number of threads, but "
+            f"are of {', '.join(' '.join(map(str, d)) for d in sorted(devices))}"
+        )
+    times: defaultdict[tuple[str, str, str, str, OpGraph], list[tuple[float, float]]]
+    times = defaultdict(list)
+    for found in runs:
+        for k in found.kernels:
+            graph = _normal(k.graph)
+            key = (k.model, k.model_family, k.family, k.schedule, graph)
+            times[key].append((k.us, k.spread_us))
+    peaks = runs[0].run.peaks if runs else None
+    found_examples = []
+    for (model, family, kernel_family, schedule, graph), taken in times.items():
+        works = kernel.together(graph, family=kernel_family)
+        if peaks is None or not works:
+            continue
+        row = features.extract(graph, works[0], peaks, is_tuned=schedule == "tuned")
+        us = statistics.median(us for us, _ in taken)
+        noise = statistics.median(spread / us for us, spread in taken)
+        found_examples.append(Example(model, family, row, us, noise))
+    return found_examples
+
+
+def train(
+    run: Run, rows: Sequence[Example], *, seed: int = 0, boosting_rounds: int = _ROUNDS
+) -> Trained:
+    """Learn from kernels.
+
+    Parameters
+    ----------
+    run : Run
+        The machine that they were measured on.
+    rows : Sequence[Example]
+        The kernels; those to judge by must not be among them.
+    seed : int
+        Of the trees.
+    boosting_rounds : int
+        Trees of each model of the ensemble.
+
+    Raises
+    ------
+    CostModelError
+        They are too few, or XGBoost is missing.
+    """
+    rows = [row for row in rows if math.isfinite(row.us) and row.us > 0]
+    families = sorted({row.model_family for row in rows})
+    if len(rows) < MIN_KERNELS or len(families) < 2:
+        raise CostModelError(
+            f"cost train: needs {MIN_KERNELS} kernels of 2 architectures or more, but got "
+            f"{len(rows)} of {len(families)}; measure more with scripts/collect_measurements.py"
+        )
+    folds = _folds(rows, min(_FOLDS, len(families)))
+    table = np.array([row.row.vector() for row in rows])
+    wanted = np.array([row.log_ratio for row in rows])
+    weights = np.array([1.0 / (0.05 + min(row.noise, 1.0)) for row in rows])
+    boosters, unseen = [], np.zeros(len(rows))
+    for i, fold in enumerate(folds):
+        own = np.ones(len(rows), dtype=bool)
+        own[fold] = False
+        booster = _boost(
+            table[own], wanted[own], weights[own], seed=seed + i, rounds=boosting_rounds
+        )
+        unseen[fold] = booster.inplace_predict(table[fold])
+        boosters.append(booster)
+    off = np.abs(np.expm1(np.abs(wanted - unseen)))
+    classes = [class_of(row.row) for row in rows]
+    common = {name for name, n in Counter(classes).items() if n >= _MIN_OF_A_CLASS}
+    return Trained(
+        device=run.device,
+        device_family=run.device_family,
+        target=run.target,
+        threads=run.threads,
+        peaks=run.peaks,
+        trees=tuple(json.loads(bytes(b.save_raw("json"))) for b in boosters),
+        ranges=_ranges(rows, classes, common),
+        errors={
+            name: float(np.quantile(off[[c == name for c in classes]], _SHARE)) for name in common
+        },
+        prior_error=float(np.quantile(np.expm1(np.abs(wanted)), _SHARE)),
+        element_bytes=tuple(sorted({row.row.element_bytes for row in rows})),
+        trained_on=len(rows),
+        models=tuple(sorted({row.model for row in rows})),
+        metrics={
+            "unseen_median_error": float(np.median(off)),
+            "prior_median_error": float(np.median(np.abs(np.expm1(np.abs(wanted))))),
+        },
+    )
+
+
+def split(
+    measured: Iterable[Measurements], held_out: Collection[str]
+) -> tuple[list[Measurements], list[Measurements]]:
+    """Part measurements into those to learn from and those of architectures held out."""
+    seen: list[Measurements] = []
+    unseen: list[Measurements] = []
+    for found in measured:
+        for side, is_held_out in ((seen, False), (unseen, True)):
+            kernels = [k for k in found.kernels if (k.model_family in held_out) == is_held_out]
+            plans = [p for p in found.plans if (p.model_family in held_out) == is_held_out]
+            side.append(Measurements(found.run, tuple(kernels), tuple(plans)))
+    return seen, unseen
+
+
+def _boost(table: Array, wanted: Array, weights: Array, *, seed: int, rounds: int) -> Any:
+    library = xgboost()
+    constraints = [int(name in _SLOWER) for name in Features.names()]
+    matrix = library.DMatrix(table, label=wanted, weight=weights)
+    parameters = {**_PARAMETERS, "seed": seed, "monotone_constraints": tuple(constraints)}
+    return library.train(parameters, matrix, num_boost_round=rounds)
+
+
+def _folds(rows: Sequence[Example], count: int) -> list[list[int]]:
+    """Part kernels so that no architecture is in two parts, the parts about equally large.
+
+    Generated graphs resemble one another least, so each counts as its own.
+    """
+    of: defaultdict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        of[row.model if row.model_family == "generated" else row.model_family].append(i)
+    folds: list[list[int]] = [[] for _ in range(count)]
+    for name in sorted(of, key=lambda name: (-len(of[name]), name)):
+        min(folds, key=len).extend(of[name])
+    return folds
+
+
+def _ranges(
+    rows: Sequence[Example], classes: Sequence[str], common: Collection[str]
+) -> Mapping[str, Mapping[str, list[float]]]:
+    ranges: dict[str, dict[str, list[float]]] = {}
+    for name in sorted(common):
+        own = [row.row for row, of in zip(rows, classes, strict=True) if of == name]
+        ranges[name] = {}
+        for size in SIZES:
+            values = [log_size(getattr(row, size)) for row in own]
+            ranges[name][size] = [min(values), max(values)]
+    return ranges
+
+
+def _normal(graph: OpGraph) -> OpGraph:
+    """Return a graph without what tells equal kernels apart: places and labels."""
+    ops = tuple(
+        type(op)(op.name, op.kind, op.inputs, op.outputs, op.flops, i)
+        for i, op in enumerate(graph.ops)
+    )
+    return OpGraph(graph.tensors, ops, graph.inputs, graph.outputs)
