@@ -37,6 +37,7 @@ def test_json_holds_the_same_keys_for_every_model(
         "saved_us",
         "kernels",
         "untuned",
+        "notes",
         "fallbacks",
         "dropped_patterns",
         "seconds",

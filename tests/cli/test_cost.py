@@ -36,7 +36,9 @@ def test_model_is_trained_and_judged_on_what_it_has_not_seen(
     split = tmp_path / "split.toml"
     split.write_text('held_out_families = ["family of net1"]\n')
     model = tmp_path / "model.json"
-    answer = cli("cost", "train", "--data", rows, "--split", split, "-o", model, "--json")
+    answer = cli(
+        "cost", "train", "--data", rows, "--split", split, "-o", model, "--rounds", "60", "--json"
+    )
     assert answer.code == 0
     assert "net1" not in answer.json["models"]
     judge = ("cost", "eval", "--data", rows, "--split", split, "--target", "cpu:x86-64-v3")
@@ -57,7 +59,7 @@ def test_model_is_kept_in_the_store_and_used(
     device = targets.resolve("cpu")
     count = cost_models.record(database, device, data.read(rows), "made up")
     assert count > 100
-    answer = cli("cost", "train", "--db", database)
+    answer = cli("cost", "train", "--db", database, "--rounds", "10")
     assert answer.code == 0
     note = cli("explain", affine_onnx, "--db", database, "--json").json["notes"][0]
     assert "learned on Test CPU" in note

@@ -11,8 +11,7 @@ from tvmfuse.plan import OpGraph, OpNode, TensorInfo
 
 
 def of(graph: OpGraph, **options) -> Features:
-    (work,) = kernel.together(graph)
-    return extract(graph, work, PEAKS, **options)
+    return extract(graph, kernel.together(graph), PEAKS, **options)
 
 
 def test_vector_follows_names():

@@ -27,8 +27,7 @@ def trained() -> Trained:
 
 
 def row(graph: OpGraph) -> Features:
-    (work,) = kernel.together(graph)
-    return extract(graph, work, measured.PEAKS)
+    return extract(graph, kernel.together(graph), measured.PEAKS)
 
 
 def test_law_of_the_machine_is_learned(trained: Trained) -> None:

@@ -53,6 +53,7 @@ def train_model(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here, too.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the trees.")] = 0,
+    rounds: Annotated[int, typer.Option(help="Trees of each model of the ensemble.")] = 400,
     as_json: AsJson = False,
 ) -> None:
     """Learn from measured kernels: of files, else of the tuning store for this device."""
@@ -68,7 +69,9 @@ def train_model(
             "cost train: needs measured kernels, but there are none for this device; "
             "name files by --data, or run scripts/collect_measurements.py --db"
         )
-    trained = training.train(learnable[0].run, training.examples(learnable), seed=seed)
+    trained = training.train(
+        learnable[0].run, training.examples(learnable), seed=seed, boosting_rounds=rounds
+    )
     if output is not None:
         output.write_text(trained.to_text(), encoding="utf-8")
     else:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 
 from tvmfuse.cost import geometry, memory
-from tvmfuse.cost.kernel import Kernel
+from tvmfuse.cost.kernel import Kernel, merged
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.plan import OpGraph, Peaks
 
@@ -188,7 +188,7 @@ class Features:
 
 def extract(
     graph: OpGraph,
-    kernel: Kernel,
+    parts: Sequence[Kernel],
     peaks: Peaks,
     *,
     is_tuned: bool = False,
@@ -200,8 +200,8 @@ def extract(
     ----------
     graph : OpGraph
         Its operators and tensors.
-    kernel : Kernel
-        The work that they are as one kernel.
+    parts : Sequence[Kernel]
+        The work that they are as one kernel, part by part where several were joined.
     peaks : Peaks
         The device.
     is_tuned : bool
@@ -209,8 +209,9 @@ def extract(
     resources : Resources, optional
         What an assembler reports of it.
     """
+    kernel = merged(parts)
     return Features(
-        **_prior(kernel, peaks),
+        **_prior(parts, peaks),
         **_arithmetic(graph, kernel),
         **_traffic(graph, kernel),
         **_fill(kernel, peaks),
@@ -228,12 +229,12 @@ def extract(
     )
 
 
-def _prior(kernel: Kernel, peaks: Peaks) -> dict[str, float]:
+def _prior(parts: Sequence[Kernel], peaks: Peaks) -> dict[str, float]:
     roofline = Roofline(peaks)
     return {
-        "prior_us": roofline.kernel_us(kernel),
-        "compute_us": roofline.compute_us(kernel),
-        "memory_us": roofline.memory_us(kernel),
+        "prior_us": sum(map(roofline.kernel_us, parts)),
+        "compute_us": sum(map(roofline.compute_us, parts)),
+        "memory_us": sum(map(roofline.memory_us, parts)),
     }
 
 

@@ -101,6 +101,24 @@ def apart(graph: OpGraph, *, without: Sequence[int] = ()) -> tuple[Kernel, ...]:
     )
 
 
+def merged(parts: Sequence[Kernel]) -> Kernel:
+    """Return the work of a kernel as a whole."""
+    if len(parts) == 1:
+        return parts[0]
+    flops: defaultdict[OpKind, float] = defaultdict(float)
+    for part in parts:
+        for kind, amount in part.flops.items():
+            flops[kind] += amount
+    return replace(
+        parts[0],
+        flops=dict(flops),
+        activation_bytes=sum(part.activation_bytes for part in parts),
+        constant_bytes=sum(part.constant_bytes for part in parts),
+        written_bytes=sum(part.written_bytes for part in parts),
+        parallelism=max(part.parallelism for part in parts),
+    )
+
+
 def alone(graph: OpGraph, op: OpNode) -> OpGraph:
     """Return one operator of a graph as a graph of its own."""
     at = {index: i for i, index in enumerate(dict.fromkeys((*op.inputs, *op.outputs)))}

@@ -152,7 +152,8 @@ class _Batch:
     def add(self, candidate: Candidate) -> tuple[list[int], list[int]]:
         """Return where the features of a candidate's kernels are, fused and apart."""
         graph = candidate.graph
-        fused = [self._add(graph, work) for work in kernel.together(graph, family=candidate.family)]
+        parts = kernel.together(graph, family=candidate.family)
+        fused = [self._add(graph, parts)] if parts else []
         apart = [
             self._single(candidate, position)
             for position, op in enumerate(graph.ops)
@@ -165,12 +166,11 @@ class _Batch:
         key = candidate.function, op.binding, len(op.inputs)
         if key not in self._singles:
             graph = kernel.alone(candidate.graph, op)
-            (work,) = kernel.apart(graph)
-            self._singles[key] = self._add(graph, work)
+            self._singles[key] = self._add(graph, kernel.apart(graph))
         return self._singles[key]
 
-    def _add(self, graph: OpGraph, work: kernel.Kernel) -> int:
-        self.features.append(features.extract(graph, work, self._peaks))
+    def _add(self, graph: OpGraph, parts: Sequence[kernel.Kernel]) -> int:
+        self.features.append(features.extract(graph, parts, self._peaks))
         return len(self.features) - 1
 
 

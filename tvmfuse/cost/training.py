@@ -101,7 +101,7 @@ def examples(measured: Iterable[Measurements]) -> list[Example]:
         works = kernel.together(graph, family=kernel_family)
         if peaks is None or not works:
             continue
-        row = features.extract(graph, works[0], peaks, is_tuned=schedule == "tuned")
+        row = features.extract(graph, works, peaks, is_tuned=schedule == "tuned")
         us = statistics.median(us for us, _ in taken)
         noise = statistics.median(spread / us for us, spread in taken)
         found_examples.append(Example(model, family, row, us, noise))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvmfuse._pipeline import Planned
@@ -105,23 +105,24 @@ def _verdict(group: Group) -> str:
 
 def _views(candidate: Candidate, model: CostModel) -> Iterator[KernelView]:
     graph = candidate.graph
-    for work in kernel.together(graph, family=candidate.family):
-        yield _view(graph, work, candidate.label, model)
+    if parts := kernel.together(graph, family=candidate.family):
+        yield _view(graph, parts, candidate.label, model)
     for op in graph.ops:
         if op.kind != "view" and op.binding not in candidate.recomputes:
             alone = kernel.alone(graph, op)
-            (work,) = kernel.apart(alone)
-            yield _view(alone, work, op.name.removeprefix("relax."), model)
+            yield _view(alone, kernel.apart(alone), op.name.removeprefix("relax."), model)
 
 
-def _view(graph: OpGraph, work: kernel.Kernel, label: str, model: CostModel) -> KernelView:
+def _view(
+    graph: OpGraph, parts: Sequence[kernel.Kernel], label: str, model: CostModel
+) -> KernelView:
     if not isinstance(model, Learned):
         assert isinstance(model, Roofline)
-        row = features.extract(graph, work, model.peaks)
-        parts = ("compute_us", "memory_us", "device_dispatch_us")
-        shown = tuple(Feature(name, getattr(row, name), 0.0) for name in parts)
+        row = features.extract(graph, parts, model.peaks)
+        names = ("compute_us", "memory_us", "device_dispatch_us")
+        shown = tuple(Feature(name, getattr(row, name), 0.0) for name in names)
         return KernelView(label, row.prior_us, row.prior_us, 0.0, shown)
-    row = features.extract(graph, work, model.peaks)
+    row = features.extract(graph, parts, model.peaks)
     (prediction,) = model.kernels([row])
     factors = model.contributions(row)
     ordered = sorted(factors, key=lambda name: -abs(factors[name] - 1.0))[:_SHOWN]
