@@ -13,8 +13,10 @@ from tests import graphs
 from tests.kernels.contract import MACHINES, Case, check, scaled_residual_relu
 from tvmfuse import testing
 from tvmfuse._tvm import relax, te
-from tvmfuse.kernels import reduction
+from tvmfuse.kernels import families, reduction
+from tvmfuse.kernels.rows import Rows, reduce, sums
 from tvmfuse.kernels.tiling import Machine
+from tvmfuse.passes.verify import kernel_facts
 
 SHAPE = (3, 4, 2, 37)
 LENGTHS = (1, 2, 15, 16, 31, 32, 77)
@@ -110,5 +112,47 @@ def test_reduction_over_any_axes_equals_numpy(
         with subtests.test(axes=axes):
             exact = np.asarray(reference(x.astype(np.float64), axis=axes, keepdims=keepdims))
             testing.assert_close(found, exact)
-    others = [kernel for kernel in compiled.kernels if kernel.family != "reduction"]
-    assert len(others) <= 1, "only a reduction to one number has no rows"
+    assert {kernel.family for kernel in compiled.kernels} == {"reduction"}
+
+
+RESULTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "layer norm": (
+        lambda x, ones: relax.op.nn.layer_norm(x, ones, relax.op.multiply(ones, ones), [-1], 1e-3),
+        lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3) + 1,
+    ),
+    "RMS norm": (
+        lambda x, ones: relax.op.nn.rms_norm(x, ones, [-1], 1e-3),
+        lambda x: x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-3),
+    ),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_sum_and_its_norm_are_one_kernel(name: str, machine: Machine) -> None:
+    norm_of, reference = RESULTS[name]
+
+    def graph(a: Any, b: Any, ones: Any) -> list[Any]:
+        total = relax.op.add(a, b)
+        return [total, norm_of(total, ones)]
+
+    a, b = (testing.random_array((5, 6, 77), "float32", seed=i) for i in range(2))
+    ones = np.ones(77, "float32")
+    mod = graphs.module(graph, a, b, ones)
+    compiled = graphs.compiled(mod, target=graphs.on(machine))
+    assert "reduction" in {kernel.family for kernel in compiled.kernels}
+    assert not [kernel for kernel in compiled.kernels if kernel.note]
+    total = a.astype(np.float64) + b
+    for found, exact in zip(
+        graphs.run(compiled, a, b, ones), (total, reference(total)), strict=True
+    ):
+        testing.assert_close(found, exact)
+
+
+def test_the_sum_of_a_large_tensor_is_shared_among_threads() -> None:
+    x = te.placeholder((300, 200), name="x")
+    rows = Rows((300, 200), (0, 1))
+    total = reduce(lambda *i: x[i], rows, sums(), 16, name="sum")
+    found = families.schedule(te.create_prim_func([x, total]), MACHINES["16 lanes"])
+    assert (found.family, found.note) == ("reduction", "")
+    assert kernel_facts(found.function).parallel_regions == 1

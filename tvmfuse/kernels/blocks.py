@@ -16,6 +16,7 @@ from tvmfuse.kernels.tiling import product
 FAMILY = "tvmfuse.family"
 ROLE = "tvmfuse.role"
 TILE = "tvmfuse.tile"
+KEPT = "kept"  # the role of what is never computed within its reader
 
 # Multiply-adds below which waking threads costs more than it saves: about 2 us of one core.
 _MIN_PARALLEL_STEPS = 200_000
@@ -303,7 +304,8 @@ def inline_cheap(sch: Schedule) -> None:
     for block in children(sch):
         if is_reduction(sch, block) or _contains(sch, results, block):
             continue
-        if role(sch, block) and readers(sch, block) > 1:
+        mark = role(sch, block)
+        if mark == KEPT or (mark and readers(sch, block) > 1):
             continue
         try:
             sch.compute_inline(block)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import approx, gemm, half, quantise, reduction, window
-from tvmfuse.kernels.rows import Combine, Rows, maximum, minimum, reduce
+from tvmfuse.kernels.rows import Combine, Rows, maximum, minimum, reduce, sums
 from tvmfuse.kernels.tiling import Machine
 
 Call = Any  # relax.Call
@@ -40,8 +40,8 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         "relax.nn.log_softmax": _softmax(machine, is_log=True),
         "relax.nn.layer_norm": _layer_norm(machine),
         "relax.nn.rms_norm": _rms_norm(machine),
-        "relax.sum": _reduce(machine, lambda: te.sum),
-        "relax.mean": _reduce(machine, lambda: te.sum, is_mean=True),
+        "relax.sum": _reduce(machine, sums),
+        "relax.mean": _reduce(machine, sums, is_mean=True),
         "relax.max": _reduce(machine, maximum),
         "relax.min": _reduce(machine, minimum),
     }
