@@ -25,6 +25,7 @@ from typing import Any
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
+from tvmfuse.kernels.gemm import dots
 from tvmfuse.kernels.tiling import (
     MAX_UNROLLED,
     ConvTile,
@@ -36,7 +37,6 @@ from tvmfuse.kernels.tiling import (
     divisors,
     even_tiles,
     round_up,
-    unrollings,
 )
 
 Tensor = Any  # te.Tensor
@@ -209,7 +209,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     blocks.inline_all(sch)
     anchor, out = blocks.find(sch, "anchor"), blocks.sole_output(sch)
     tile = ConvTile(*blocks.tile(sch, anchor))
-    is_flat = len(blocks.iter_vars(sch, anchor)) == _FLAT_AXES
+    is_flat = len(blocks.axis_extents(sch, anchor, reduced=False)) == _FLAT_AXES
     if is_flat:
         width = blocks.extent(sch, sch.get_loops(out)[3])
         sch.transform_block_layout(out, lambda n, o, h, w, oi: [n, o, h * width + w, oi])
@@ -240,7 +240,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         sch.unroll(loop)
 
 
-_FLAT_AXES = 6  # n, o, pixel, oi and the two sums of a pointwise convolution
+_FLAT_AXES = 4  # n, o, pixel and oi of a pointwise convolution
 
 
 def register_tile(
@@ -249,21 +249,28 @@ def register_tile(
     """Schedule the sum of one register tile, which ``anchor`` computes within ``below``."""
     spatial, reduced = blocks.inner_loops(sch, anchor, below)
     batch, channels, *pixels, lanes = spatial
+    dot = dots.of(sch, anchor)
+    part = [reduced.pop()] if dot else []
     steps = blocks.extent(sch, reduced[-1])
     body = math.prod(blocks.extents(sch, spatial)) // machine.lanes
-    options = unrollings(steps, body)
+    options = dots.unrollings(steps, body, dot)
     unroll = choose("unroll", options, default=max(d for d in options if d <= 4))
     *sums, last = reduced
     # The sum around it: the taps of one row of the window, or the blocks of channels.
-    is_small = blocks.extent(sch, sums[-1]) * unroll * body <= MAX_UNROLLED
+    is_small = not dot and blocks.extent(sch, sums[-1]) * unroll * body <= MAX_UNROLLED
     is_unrolled = choose("unroll_outer", (False, True) if is_small else (False,), default=False)
     last_outer, last_inner = blocks.split(sch, last, [None, unroll])
     # One pixel meets all channel blocks in a row, so that only its broadcast is live.
-    sch.reorder(*sums, last_outer, last_inner, batch, *pixels, channels, lanes)
-    _vector_block(sch, lanes, machine)
+    sch.reorder(*sums, last_outer, last_inner, batch, *pixels, channels, lanes, *part)
+    if not dot:
+        _vector_block(sch, lanes, machine)
     for loop in [*(sums[-1:] if is_unrolled else []), last_inner, *pixels, channels]:
         sch.unroll(loop)
-    sch.decompose_reduction(anchor, [*sums, last_outer][0])
+    first = [*sums, last_outer][0]
+    if dot:
+        dots.apply(sch, anchor, first, lanes, dot)
+        return
+    sch.decompose_reduction(anchor, first)
     blocks.hold(sch, anchor, body * machine.lanes)
 
 
@@ -272,12 +279,10 @@ def _vector_block(sch: Schedule, loop: Loop, machine: Machine) -> None:
 
 
 def _tasks(sch: Schedule, anchor: Block, tile: ConvTile, machine: Machine, choose: Choose) -> Tasks:
-    axes = [int(axis.dom.extent) for axis in blocks.iter_vars(sch, anchor)]
-    is_flat = len(axes) == _FLAT_AXES
-    batch, out_blocks, rows = axes[0], axes[1], axes[2]
-    sums = axes[4:] if is_flat else axes[5:]
-    width = 1 if is_flat else axes[3]
-    block_out = axes[3] if is_flat else axes[4]
+    batch, out_blocks, rows, *columns, block_out = blocks.axis_extents(sch, anchor, reduced=False)
+    is_flat, width = not columns, math.prod(columns)
+    sums = blocks.axis_extents(sch, anchor, reduced=True)
+    sums = sums[:-1] if dots.of(sch, anchor) else sums  # words of four bytes, not their parts
     weight_bytes = 4 * out_blocks * block_out
     for size in sums:
         weight_bytes *= size

@@ -10,7 +10,7 @@ from tvmfuse.passes.rules import moves, scale, simplify
 from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
 from tvmfuse.passes.rules.composites import recognise
 from tvmfuse.passes.rules.fold import fold_constant, fold_constants
-from tvmfuse.passes.rules.quantised import integer_product
+from tvmfuse.passes.rules.quantised import integer_convolution, integer_product
 from tvmfuse.passes.rules.share import share_equal_values
 from tvmfuse.passes.rules.stacks import operator_for_stack
 from tvmfuse.passes.rules.te_calls import operator_for_te_call
@@ -69,6 +69,7 @@ _SIMPLIFICATIONS = (
     moves.permute_before_merge,
     operator_for_stack,
     integer_product,
+    integer_convolution,
 )
 
 _SCALES = (

@@ -92,17 +92,26 @@ FLOWS = {
 }
 
 
-def model(flow: Flow) -> Any:
+def model(
+    flow: Flow,
+    x_shape: tuple[int, ...] = (M, K),
+    y_shape: tuple[int, ...] = (M, N),
+    **attributes_of_conv: Any,
+) -> Any:
     nodes = []
     for line in flow.nodes:
         inputs, operator, outputs = (part.split() for part in line.split(">"))
-        attributes = {key: int(value) for key, value in (a.split("=") for a in operator[1:])}
+        attributes: dict[str, Any] = {
+            key: int(value) for key, value in (a.split("=") for a in operator[1:])
+        }
+        if operator[0] == "Conv":
+            attributes |= attributes_of_conv
         nodes.append(helper.make_node(operator[0], inputs, outputs, **attributes))
     graph = helper.make_graph(
         nodes,
         "quantised",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [M, K])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [M, N])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x_shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, y_shape)],
         [numpy_helper.from_array(np.asarray(a), name) for name, a in flow.constants.items()],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -129,7 +138,11 @@ def test_it_becomes_a_product_of_bytes_and_is_right(flow: Flow) -> None:
     assert tvm_ffi.structural_equal(canonicalise(canonical), canonical)
     compiled = _pipeline.build(imported, resolve("cpu"))
     assert [k.family for k in compiled.kernels].count("gemm") == 1
-    x = (2 * np.random.default_rng(1).standard_normal((M, K))).astype("float32")
+    assert_same_steps(compiled, made, (M, K))
+
+
+def assert_same_steps(compiled: Any, made: Any, shape: tuple[int, ...]) -> None:
+    x = (2 * np.random.default_rng(1).standard_normal(shape)).astype("float32")
     (found,) = graphs.run(compiled, x)
     session = onnxruntime.InferenceSession(made.SerializeToString())
     (expected,) = session.run(None, {"x": x})
@@ -158,3 +171,43 @@ def test_wide_integers_are_left_alone() -> None:
         block.emit_func_output(result)
     (product,) = products(canonicalise(block.get()))
     assert {str(arg.ty.dtype) for arg in product.args} == {"int32"}
+
+
+CONVOLUTIONS = {
+    "zero is 0": {"sx": np.float32(0.02), "zx": np.uint8(0)},
+    "zero is not 0": {"sx": np.float32(0.02), "zx": np.uint8(131)},
+    "signed": {"sx": np.float32(0.03), "zx": np.int8(7)},
+}
+
+
+@pytest.mark.parametrize("rows", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+@pytest.mark.parametrize("channels", [3, 20])
+def test_a_convolution_becomes_one_of_bytes_and_is_right(channels: int, rows: Any) -> None:
+    random = np.random.default_rng(channels)
+    flow = Flow(
+        (
+            *QUANTISED,
+            "w sw zw > DequantizeLinear axis=0 > dw",
+            "d dw b > Conv > c",
+            "c > Relu > r",
+            *REQUANTISED,
+        ),
+        {
+            **rows,
+            **RESULT,
+            "w": random.integers(-127, 128, (24, channels, 3, 3)).astype("int8"),
+            "sw": (random.random(24) * 0.004 + 0.001).astype("float32"),
+            "zw": np.zeros(24, "int8"),
+            "b": random.standard_normal(24).astype("float32"),
+        },
+    )
+    made = model(flow, (1, channels, 9, 10), (1, 24, 9, 10), pads=(1, 1, 1, 1))
+    imported = import_model(made)
+    canonical = canonicalise(imported.module)
+    found = Dataflow.of("main", canonical["main"])
+    at = found.operators.index("relax.nn.conv2d")
+    assert str(found.value(at).ty.dtype) == "int32"
+    assert tvm_ffi.structural_equal(canonicalise(canonical), canonical)
+    compiled = _pipeline.build(imported, resolve("cpu"))
+    assert [k.family for k in compiled.kernels].count("conv") == 1
+    assert_same_steps(compiled, made, (1, channels, 9, 10))

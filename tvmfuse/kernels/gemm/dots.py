@@ -13,6 +13,10 @@ from functools import cache
 from types import MappingProxyType
 
 from tvmfuse._tvm import s_tir, tvm
+from tvmfuse.kernels import blocks, tiling
+from tvmfuse.kernels.blocks import Block, Loop, Schedule
+
+DOT = "tvmfuse.dot"
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,45 @@ def registered(name: str) -> str:
     )
     s_tir.TensorIntrin.register(intrinsic, what, how, override=True)
     return intrinsic
+
+
+def of(sch: Schedule, block: Block) -> str:
+    """Return the instruction that a family emitted ``block`` for, or ""."""
+    return str(sch.get(block).annotations.get(DOT, ""))
+
+
+def unrollings(steps: int, body: int, dot: str) -> tuple[int, ...]:
+    """Return how far a sum by ``dot`` may be unrolled, see :func:`tiling.unrollings`.
+
+    Where the instruction does not add, LLVM adds up the products of several steps first,
+    in registers that it does not have.
+    """
+    is_whole = not dot or DOTS[dot].adds
+    return tiling.unrollings(steps, body) if is_whole else (1,)
+
+
+def apply(sch: Schedule, anchor: Block, first: Loop, columns: Loop, dot: str) -> None:
+    """Add up words of a sum by one instruction for each vector of columns.
+
+    Parameters
+    ----------
+    sch : Schedule
+        The schedule.
+    anchor : Block
+        The product; its innermost loops are the columns and the parts of a word.
+    first : Loop
+        The outermost loop of the sum.
+    columns : Loop
+        The columns, whole vectors.
+    dot : str
+        The instruction.
+    """
+    vectors, lanes = blocks.split(sch, columns, [None, DOTS[dot].lanes])
+    sch.unroll(vectors)
+    sch.set_scope(anchor, 0, "local")
+    init = sch.decompose_reduction(anchor, first)
+    sch.vectorize(sch.get_loops(init)[-1])
+    sch.tensorize(lanes, registered(dot))
 
 
 def _definition(dot: Dot) -> str:

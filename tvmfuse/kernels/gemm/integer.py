@@ -18,8 +18,8 @@ import numpy as np
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
 from tvmfuse.kernels.gemm import dots
+from tvmfuse.kernels.gemm.dots import DOT
 from tvmfuse.kernels.gemm.products import flattened, prepared, rows_for, unflattened
-from tvmfuse.kernels.gemm.scheduling import DOT
 from tvmfuse.kernels.tiling import GemmTile, Machine, ceil_div, gemm_tile
 
 Tensor = Any  # te.Tensor
@@ -75,12 +75,12 @@ def plan(x_dtype: str, weight_dtype: str, machine: Machine) -> IntegerPlan:
 
 def tile(m: int, n: int, chosen: IntegerPlan, machine: Machine) -> GemmTile:
     """Choose the register tile of a product, see :func:`tiling.gemm_tile`."""
-    fitted = _fitted(machine, chosen)
-    columns = gemm_tile(m, n, fitted).columns
-    return GemmTile(rows_for(m, columns, fitted), columns)
+    machine = fitted(machine, chosen)
+    columns = gemm_tile(m, n, machine).columns
+    return GemmTile(rows_for(m, columns, machine), columns)
 
 
-def _fitted(machine: Machine, chosen: IntegerPlan) -> Machine:
+def fitted(machine: Machine, chosen: IntegerPlan) -> Machine:
     """Return the machine less the registers that an instruction without sums needs."""
     is_plain = not chosen.dot or not dots.DOTS[chosen.dot].adds
     return replace(machine, reserved=_INTERMEDIATE) if is_plain else machine
@@ -143,11 +143,11 @@ def emit_integers(
     """
     lead = [int(d) for d in x.shape[:-1]]
     panel_count, words, columns, group = (int(d) for d in panels.shape)
-    tile_rows = rows_for(math.prod(lead), columns, _fitted(machine, chosen))
+    tile_rows = rows_for(math.prod(lead), columns, fitted(machine, chosen))
     flat = flattened(x)
     rows = prepared(
         flat,
-        lambda *i: _shifted(flat[i], chosen),
+        lambda *i: shifted(flat[i], chosen),
         tile_rows,
         length=words * group,
         dtype=chosen.row_dtype,
@@ -169,7 +169,8 @@ def emit_integers(
     return te.compute(exact.shape, lambda *i: exact[i] - sums[i[-1]] * shift, name="unshifted")
 
 
-def _shifted(value: Any, chosen: IntegerPlan) -> Any:
+def shifted(value: Any, chosen: IntegerPlan) -> Any:
+    """Return an 8-bit operand as the instruction wants it."""
     if chosen.shift:
         value = value.astype("int32") + tirx.const(chosen.shift, "int32")
     return value.astype(chosen.row_dtype)

@@ -16,10 +16,7 @@ from tvmfuse.kernels.tiling import (
     Tasks,
     choose_tasks,
     divisors,
-    unrollings,
 )
-
-DOT = "tvmfuse.dot"
 
 
 def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
@@ -93,17 +90,15 @@ def register_tile(
     spatial, (k, *part) = blocks.inner_loops(sch, anchor, below)
     *_, rows, columns = spatial
     body = math.prod(blocks.extents(sch, spatial)) // machine.lanes
-    dot = str(sch.get(anchor).annotations.get(DOT, ""))
-    # LLVM adds up the products of unrolled steps first, in registers that it does not have.
-    limit = 1 if dot and not dots.DOTS[dot].adds else 4
-    options = [d for d in unrollings(blocks.extent(sch, k), body) if limit > 1 or d == 1]
-    unroll = choose(name, tuple(options), default=max(d for d in options if d <= limit))
+    dot = dots.of(sch, anchor)
+    options = dots.unrollings(blocks.extent(sch, k), body, dot)
+    unroll = choose(name, options, default=max(d for d in options if d <= 4))
     k_outer, k_inner = blocks.split(sch, k, [None, unroll])
     sch.unroll(rows)
     sch.unroll(k_inner)
     if dot:
         sch.reorder(k_outer, k_inner, rows, columns, *part)
-        _by_instruction(sch, anchor, k_outer, columns, dot)
+        dots.apply(sch, anchor, k_outer, columns, dot)
     else:
         sch.reorder(k_outer, k_inner, *part, rows, columns)
         for loop in part:
@@ -111,16 +106,6 @@ def register_tile(
         blocks.vectorize(sch, columns, machine.lanes)
         sch.decompose_reduction(anchor, k_outer)
         sch.set_scope(anchor, 0, "local")
-
-
-def _by_instruction(sch: Schedule, anchor: Block, k: Loop, columns: Loop, dot: str) -> None:
-    """Add up words of the sum by one instruction for each vector of columns."""
-    vectors, lanes = blocks.split(sch, columns, [None, dots.DOTS[dot].lanes])
-    sch.unroll(vectors)
-    sch.set_scope(anchor, 0, "local")
-    init = sch.decompose_reduction(anchor, k)
-    sch.vectorize(sch.get_loops(init)[-1])
-    sch.tensorize(lanes, dots.registered(dot))
 
 
 def _tasks(

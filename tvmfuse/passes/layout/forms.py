@@ -13,8 +13,13 @@ import numpy as np
 
 from tvmfuse.kernels import winograd
 from tvmfuse.kernels.gemm import pack
-from tvmfuse.kernels.gemm.integer import IntegerPlan, column_sums, pack_integers
 from tvmfuse.kernels.tiling import ceil_div, round_up
+from tvmfuse.passes.layout.integer_forms import (
+    ChannelSums,
+    ColumnSums,
+    IntegerConvWeight,
+    IntegerPanels,
+)
 
 Shape = tuple[int, ...]
 
@@ -215,43 +220,6 @@ class Panels:
         return pack(array.reshape(array.shape[-2:]), self.columns)
 
 
-@dataclass(frozen=True)
-class IntegerPanels:
-    """(..., k, n) becomes words of integers: see :func:`gemm.integer.pack_integers`."""
-
-    columns: int
-    plan: IntegerPlan
-
-    @property
-    def dtype(self) -> str:
-        """Type of the elements in this form."""
-        return self.plan.column_dtype
-
-    def shape(self, shape: Shape) -> Shape:
-        """See :meth:`Plain.shape`."""
-        words = ceil_div(shape[-2], self.plan.group)
-        return (ceil_div(shape[-1], self.columns), words, self.columns, self.plan.group)
-
-    def arrange(self, array: np.ndarray) -> np.ndarray:
-        """See :meth:`Plain.arrange`."""
-        return pack_integers(array.reshape(array.shape[-2:]), self.columns, self.plan)
-
-
-@dataclass(frozen=True)
-class ColumnSums:
-    """(..., k, n) becomes the sums of its columns, (n,) of int32."""
-
-    dtype: str = "int32"
-
-    def shape(self, shape: Shape) -> Shape:
-        """See :meth:`Plain.shape`."""
-        return shape[-1:]
-
-    def arrange(self, array: np.ndarray) -> np.ndarray:
-        """See :meth:`Plain.arrange`."""
-        return column_sums(array.reshape(array.shape[-2:]))
-
-
 Form = (
     Plain
     | Blocked
@@ -264,6 +232,8 @@ Form = (
     | Panels
     | IntegerPanels
     | ColumnSums
+    | IntegerConvWeight
+    | ChannelSums
 )
 
 PLAIN = Plain()

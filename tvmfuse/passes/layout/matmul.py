@@ -9,7 +9,8 @@ from tvmfuse.kernels import gemm
 from tvmfuse.kernels.gemm import integer
 from tvmfuse.kernels.half import FLOATS
 from tvmfuse.kernels.tiling import gemm_tile
-from tvmfuse.passes.layout.forms import PLAIN, ColumnSums, Form, IntegerPanels, Panels
+from tvmfuse.passes.layout.forms import PLAIN, Form, Panels
+from tvmfuse.passes.layout.integer_forms import ColumnSums, IntegerPanels
 from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, Var, dtypes, shape_of
 
 _BYTES = {"int8", "uint8"}

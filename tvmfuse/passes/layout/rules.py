@@ -29,6 +29,7 @@ from tvmfuse.passes.layout.forms import (
     WinogradWeight,
     as_image,
 )
+from tvmfuse.passes.layout.integer import integer_conv, is_integer, pad
 from tvmfuse.passes.layout.matmul import matmul
 from tvmfuse.passes.layout.rewrite import (
     Expr,
@@ -49,8 +50,8 @@ from tvmfuse.passes.layout.rewrite import (
 # unused lanes of a last block finite: an infinity or NaN there would survive the zero
 # weights of the next convolution, as NaN in all its results.
 _FINITE = (
-    "abs add clip erf maximum minimum multiply negative nn.gelu nn.gelu_tanh nn.leakyrelu "
-    "nn.relu nn.silu nn.softplus sigmoid square subtract tanh"
+    "abs add astype clip dequantize erf maximum minimum multiply negative nn.gelu nn.gelu_tanh "
+    "nn.leakyrelu nn.relu nn.silu nn.softplus quantize sigmoid square subtract tanh"
 )
 # These are not, or not always: full blocks only.
 _OTHER = "divide exp sqrt rsqrt log power ceil floor round"
@@ -65,6 +66,9 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     attrs, blocked = call.attrs, _blocked(rewriter, var)
     block = blocked.block
     _require_channels_first(attrs)
+    if is_integer(x, weight, var):
+        geometry = _window(attrs, shape_of(weight)[2:])
+        return integer_conv(rewriter, call, geometry, blocked), blocked
     if dtypes([x, weight, var]) != {"float32"} or not rewriter.is_constant(weight):
         raise NotRewritable("blocked convolution needs float32 and a constant weight")
     if str(attrs.kernel_layout) not in ("OIHW", "OIW"):
@@ -204,6 +208,7 @@ def concat(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 RULES: Mapping[str, Rule] = {
     "relax.matmul": matmul,
     "relax.nn.prelu": prelu,
+    "relax.nn.pad": pad,
     **{f"relax.nn.conv{n}d": conv for n in (1, 2)},
     **{f"relax.nn.conv{n}d_transpose": conv_transpose for n in (1, 2)},
     **{f"relax.nn.{kind}_pool{n}d": pool for kind in ("max", "avg") for n in (1, 2)},

@@ -53,6 +53,70 @@ def integer_product(flow: Dataflow, position: int) -> Any:
     return relax.op.multiply(relax.op.astype(shifted, "float32"), factor)
 
 
+def integer_convolution(flow: Dataflow, position: int) -> Any:
+    """Rewrite a convolution of dequantised images as one of the integers.
+
+    Where zero is not stored as 0, the image is padded with what it is stored as first, so
+    that the zero point takes part in every sum alike.
+    """
+    if flow.operators[position] != "relax.nn.conv2d":
+        return None
+    call = flow.value(position)
+    image, found = _dequantised(flow, call.args[0]), _filters(flow, call)
+    if image is None or found is None:
+        return None
+    filters, scale = found
+    zero = constant(image.zero_point)
+    padding = [int(p) for p in call.attrs.padding]
+    attrs = call.attrs
+    x = image.values
+    if any(padding):
+        if zero is None:
+            return None
+        if zero.reshape(()):
+            top, left, bottom, right = padding
+            around = [0, 0, 0, 0, top, bottom, left, right]
+            x = relax.op.nn.pad(x, around, "constant", float(zero.reshape(())))
+            padding = [0, 0, 0, 0]
+    sums = relax.op.nn.conv2d(
+        x,
+        _narrow(filters),
+        strides=attrs.strides,
+        padding=padding,
+        dilation=attrs.dilation,
+        data_layout=attrs.data_layout,
+        kernel_layout=attrs.kernel_layout,
+        out_dtype="int32",
+    )
+    by_channel = filters.reshape(len(filters), -1).T
+    shifted = _without_zero_point(sums, image.zero_point, by_channel, shape=(-1, 1, 1))
+    factor = _scaled(image.scale, scale.reshape(-1, 1, 1) if scale.size > 1 else scale)
+    return relax.op.multiply(relax.op.astype(shifted, "float32"), factor)
+
+
+def _filters(flow: Dataflow, call: Any) -> tuple[Array, Array] | None:
+    """Return the constant filters (out, in, kh, kw) of a plain convolution, and their scale."""
+    attrs = call.attrs
+    if int(attrs.groups) != 1 or operators.dtype(call) != "float32":
+        return None
+    if (str(attrs.data_layout), str(attrs.kernel_layout)) != ("NCHW", "OIHW"):
+        return None
+    if str(attrs.out_layout or "NCHW") != "NCHW":
+        return None
+    stored = _call(flow, call.args[1])
+    if operators.name(stored) != "relax.dequantize":
+        return None
+    values, scale, zero_point = (constant(arg) for arg in stored.args[:3])
+    if values is None or scale is None or zero_point is None or str(values.dtype) not in _BYTES:
+        return None
+    if scale.size > 1 and int(stored.attrs.axis) % 4 != 0:
+        return None
+    if values[0].size > _MAX_LENGTH:
+        return None
+    centre = zero_point.reshape(-1, 1, 1, 1) if zero_point.size > 1 else zero_point.reshape(())
+    return values.astype(np.int32) - centre.astype(np.int32), scale.reshape(-1)
+
+
 def is_weight_of_quantised(flow: Dataflow, position: int) -> bool:
     """Whether a binding dequantises a weight that :func:`integer_product` will take as it is.
 
@@ -61,12 +125,18 @@ def is_weight_of_quantised(flow: Dataflow, position: int) -> bool:
     if flow.operators[position] != "relax.dequantize" or flow.deps[position]:
         return False
     users = [user for at in flow.users[position] for user in _behind_transpose(flow, at)]
-    return bool(users) and all(
-        flow.operators[user] == "relax.matmul"
-        and _dequantised(flow, flow.value(user).args[0]) is not None
-        and _weight(flow, flow.value(user).args[1]) is not None
-        for user in users
-    )
+    return bool(users) and all(_will_be_integer(flow, user) for user in users)
+
+
+def _will_be_integer(flow: Dataflow, position: int) -> bool:
+    call = flow.value(position)
+    if flow.operators[position] == "relax.matmul":
+        found: Any = _weight(flow, call.args[1])
+    elif flow.operators[position] == "relax.nn.conv2d":
+        found = _filters(flow, call)
+    else:
+        return False
+    return found is not None and _dequantised(flow, call.args[0]) is not None
 
 
 def _behind_transpose(flow: Dataflow, position: int) -> tuple[int, ...]:
@@ -132,11 +202,13 @@ def _dequantised(flow: Dataflow, expr: Any) -> _Quantised | None:
     return _Quantised(x, zero_point, scale)
 
 
-def _without_zero_point(product: Any, zero_point: Any, weight: Array) -> Any:
+def _without_zero_point(
+    product: Any, zero_point: Any, weight: Array, *, shape: tuple[int, ...] = (-1,)
+) -> Any:
     """Subtract what the rows' zero point contributed: itself times the sums of the columns."""
     if zero_point is None:
         return product
-    sums = weight.sum(axis=0, dtype=np.int32)
+    sums = weight.sum(axis=0, dtype=np.int32).reshape(shape)
     known = constant(zero_point)
     if known is not None:
         offset = sums * known.astype(np.int32).reshape(())
@@ -150,7 +222,7 @@ def _without_zero_point(product: Any, zero_point: Any, weight: Array) -> Any:
 def _scaled(rows: Any, weight: Array) -> Any:
     known = constant(rows)
     if known is not None:
-        return to_constant(known.astype(np.float32).reshape(-1) * weight, "float32")
+        return to_constant(known.astype(np.float32).reshape(()) * weight, "float32")
     return relax.op.multiply(rows, to_constant(weight, "float32"))
 
 

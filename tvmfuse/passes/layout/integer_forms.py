@@ -1,0 +1,91 @@
+"""How weights of 8-bit products lie in memory; see :mod:`.forms` for what a form is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tvmfuse.kernels.gemm.integer import IntegerPlan, column_sums, pack_integers
+from tvmfuse.kernels.integer_conv import channel_sums, pack_conv
+from tvmfuse.kernels.tiling import ceil_div
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class IntegerPanels:
+    """(..., k, n) becomes words of integers: see :func:`gemm.integer.pack_integers`."""
+
+    columns: int
+    plan: IntegerPlan
+
+    @property
+    def dtype(self) -> str:
+        """Type of the elements in this form."""
+        return self.plan.column_dtype
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        words = ceil_div(shape[-2], self.plan.group)
+        return (ceil_div(shape[-1], self.columns), words, self.columns, self.plan.group)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return pack_integers(array.reshape(array.shape[-2:]), self.columns, self.plan)
+
+
+@dataclass(frozen=True)
+class ColumnSums:
+    """(..., k, n) becomes the sums of its columns, (n,) of int32."""
+
+    dtype: str = "int32"
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        return shape[-1:]
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return column_sums(array.reshape(array.shape[-2:]))
+
+
+@dataclass(frozen=True)
+class IntegerConvWeight:
+    """(out, in, kh, kw) becomes words of channels: see :func:`integer_conv.pack_conv`."""
+
+    block_in: int
+    block_out: int
+    plan: IntegerPlan
+
+    @property
+    def dtype(self) -> str:
+        """Type of the elements in this form."""
+        return self.plan.column_dtype
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        o, i, kh, kw = shape
+        outer, blocks = ceil_div(o, self.block_out), ceil_div(i, self.block_in)
+        words = ceil_div(self.block_in, self.plan.group)
+        return (outer, blocks, kh, kw, words, self.block_out, self.plan.group)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return pack_conv(array, self.block_in, self.block_out, self.plan)
+
+
+@dataclass(frozen=True)
+class ChannelSums:
+    """(out, in, kh, kw) becomes the sums for each output channel, in blocks of int32."""
+
+    block: int
+    dtype: str = "int32"
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        return (1, ceil_div(shape[0], self.block), 1, 1, self.block)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return channel_sums(array, self.block)
