@@ -7,11 +7,13 @@ from typing import Any
 from tvmfuse._tvm import relax, tvm
 from tvmfuse.passes.rewrite import rewrite
 from tvmfuse.passes.rules import moves, scale, simplify
+from tvmfuse.passes.rules.attention import write_attention_out
 from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
 from tvmfuse.passes.rules.composites import recognise
 from tvmfuse.passes.rules.fold import fold_constant, fold_constants
 from tvmfuse.passes.rules.quantised import integer_convolution, integer_product
 from tvmfuse.passes.rules.share import share_equal_values
+from tvmfuse.passes.rules.slices import product_of_slices
 from tvmfuse.passes.rules.stacks import operator_for_stack
 from tvmfuse.passes.rules.te_calls import operator_for_te_call
 
@@ -67,9 +69,12 @@ _SIMPLIFICATIONS = (
     moves.merge_moves,
     moves.permute_before_reshape,
     moves.permute_before_merge,
+    moves.elementwise_before_view,
     operator_for_stack,
     integer_product,
     integer_convolution,
+    product_of_slices,
+    write_attention_out,
 )
 
 _SCALES = (
