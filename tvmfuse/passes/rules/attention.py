@@ -25,10 +25,10 @@ def write_attention_out(flow: Dataflow, position: int) -> Any:
         return None
     call = flow.value(position)
     query, key, value, *bias = call.args
-    shapes = [operators.shape(operand) for operand in (query, key)]
-    if call.attrs.window_size is not None or not all(_is_static(shape) for shape in shapes):
+    extents = [_static_shape(operand) for operand in (query, key)]
+    if call.attrs.window_size is not None or not all(extents):
         return None
-    (_, rows, heads, depth), (_, columns, key_heads, _) = shapes  # type: ignore[misc]
+    (_, rows, heads, depth), (_, columns, key_heads, _) = extents
     if heads != key_heads:
         return None
     op, dtype = relax.op, operators.dtype(query)
@@ -54,5 +54,8 @@ def _causal(kind: Any, rows: int, columns: int, dtype: str) -> list[Any]:
     return [to_constant(np.where(seen, 0.0, -np.inf), dtype)]
 
 
-def _is_static(shape: Any) -> bool:
-    return shape is not None and len(shape) == 4 and all(isinstance(d, int) for d in shape)
+def _static_shape(operand: Any) -> tuple[int, ...]:
+    """Return four static extents, or none."""
+    shape = operators.shape(operand) or ()
+    known = tuple(extent for extent in shape if isinstance(extent, int))
+    return known if len(known) == len(shape) == 4 else ()

@@ -132,7 +132,7 @@ def elementwise_before_view(flow: Dataflow, position: int) -> Any:
     call = flow.value(position)
     whole = operators.shape(call)
     moved = next((arg for arg in call.args if _is_view_of_product(flow, position, arg)), None)
-    if moved is None or operators.shape(moved) != whole or _is_symbolic(whole):
+    if moved is None or whole is None or operators.shape(moved) != whole or _is_symbolic(whole):
         return None
     inner = flow.value(flow.position[moved]).args[0]
     shape = operators.shape(inner)
