@@ -74,7 +74,7 @@ def compile_source(
     TuningError
         A record of each kernel is required, and not there.
     """
-    device = calibrated(targets.resolve(target)) if isinstance(target, str) else target
+    device = _device(target)
     model = import_model(source, shapes=shapes)
     opened = nullcontext(records) if records else _records(db, device, allow_family=allow_family)
     with opened as found:
@@ -139,7 +139,7 @@ def tune(
     StoreError
         The store cannot be opened or written to.
     """
-    device = calibrated(targets.resolve(target)) if isinstance(target, str) else target
+    device = _device(target)
     settings = Settings(budget(trials, time, within), seed=seed, resume=resume, strategy=strategy)
     model = import_model(source, shapes=shapes)
     with open_history(_database(db), device, settings, command="tvmfuse.tune") as history:
@@ -186,3 +186,9 @@ def _records(
 
 def _database(db: str | PathLike[str] | None) -> str | None:
     return os.environ.get(VARIABLE) if db is None else os.fspath(db)
+
+
+def _device(target: str | Target) -> Target:
+    if isinstance(target, Target):
+        return target
+    return calibrated(targets.resolve(target))

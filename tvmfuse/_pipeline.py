@@ -334,6 +334,8 @@ def _without_broken(prepared: Prepared, target: Target, error: Exception) -> Fus
         }
     groups = prepared.plan.groups
     broken = [g.candidate for g in groups if g.candidate.bindings in reasons]
+    if not broken and isinstance(error, LoweringError):  # it says which code and why
+        raise error
     if not broken:
         raise LoweringError(
             f"no code can be generated for {target.spec}: {codegen.one_line(error)}"

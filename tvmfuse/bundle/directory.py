@@ -160,8 +160,8 @@ def check_destination(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     BundleError
-        The parent folder is missing or read-only, or something that is no bundle
-        is in the way.
+        The parent folder is missing or cannot be written to, or something that is no
+        bundle is in the way.
     """
     target = Path(path).resolve()
     parent = target.parent
@@ -175,6 +175,14 @@ def check_destination(path: str | os.PathLike[str]) -> Path:
             f"bundle: {target} exists and is not a tvmfuse bundle, so it is not overwritten; "
             "remove it, or choose another output"
         )
+    probe = _beside(target)
+    try:  # a mode that allows it does not mean that the disk does
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise BundleError(
+            f"bundle: nothing can be written to {parent} ({error.strerror}); choose another output"
+        ) from error
     return target
 
 

@@ -94,6 +94,8 @@ def versions() -> dict[str, str]:
 def _read(folder: Path) -> dict[str, Any]:
     if not is_in(folder):
         found = f"no readable {FILE} of ours in it" if folder.is_dir() else "no such folder"
+        if folder.is_file():
+            found = "it is a file; 'tvmfuse compile' makes a bundle of an ONNX file"
         raise BundleError(f"bundle: {folder} is not a tvmfuse bundle: {found}")
     manifest: dict[str, Any] = json.loads((folder / FILE).read_text("utf-8"))
     if manifest.get("schema") != SCHEMA:

@@ -37,7 +37,9 @@ def run_bundle(
     as_json: AsJson = False,
 ) -> None:
     """Run a bundle once; with --compare, exit with 1 where it disagrees."""
-    if compare not in (None, "onnxruntime") or (compare is None) != (model is None):
+    if compare not in (None, "onnxruntime"):
+        raise InputError(f"run: --compare takes onnxruntime, but got {compare!r}")
+    if (compare is None) != (model is None):
         raise InputError("run: a comparison needs both --compare onnxruntime and --model MODEL")
     from tvmfuse.runtime import load
     from tvmfuse.runtime.comparison import compare as compare_outputs

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tvmfuse.errors import LoweringError
 
@@ -36,16 +36,24 @@ class Decision:
     chosen: Any
 
 
+class Take(Protocol):
+    """Takes one decision."""
+
+    def __call__(self, name: str, options: Sequence[T], default: T, /) -> T:
+        """Return one of ``options``."""
+        ...
+
+
 @dataclass
 class Recorder:
     """Takes decisions by ``take`` and remembers them; give its method ``choose`` to a schedule."""
 
-    take: Any  # Callable[[str, Sequence[T], T], T]
+    take: Take
     decisions: list[Decision] = field(default_factory=list)
 
     def choose(self, name: str, options: Sequence[T], *, default: T) -> T:
         """Take one decision."""
-        chosen: T = self.take(name, options, default)
+        chosen = self.take(name, options, default)
         self.decisions.append(Decision(name, tuple(options), chosen))
         return chosen
 

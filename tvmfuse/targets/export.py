@@ -85,7 +85,7 @@ def _generating(target: Target, device: AbstractContextManager[None]) -> Iterato
             yield
     except (RuntimeError, TypeError, ValueError) as error:  # such as TVM's code generators raise
         reason = str(error).strip().partition("\n")[0]
-        raise LoweringError(f"target: no code can be made for {target.spec}: {reason}") from error
+        raise LoweringError(f"no code can be generated for {target.spec}: {reason}") from error
 
 
 def _library(executable: tvm.runtime.Executable, target: Target, folder: Path) -> Path:

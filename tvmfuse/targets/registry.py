@@ -27,7 +27,7 @@ def resolve(spec: str) -> Target:
     TargetError
         There is no such kind, or no such device of that kind.
     """
-    kind, _, device = spec.partition(":")
+    kind, _, device = spec.partition(":") if isinstance(spec, str) else ("", "", "")
     if spec in ("auto", "cpu") or (kind == "cpu" and device):
         from tvmfuse.targets import cpu
 
