@@ -104,10 +104,12 @@ def test_progress_names_each_stage_in_order(affine_onnx: Path) -> None:
         (None, "tpu", errors.TargetError),
         (None, "cuda", errors.TargetError),
         (None, "cpu:commodore", errors.TargetError),
+        (None, None, errors.TargetError),
+        (None, 3, errors.TargetError),
     ],
 )
 def test_bad_input_is_one_line_of_our_own(
-    source: Any, target: str, error: type[Exception], affine_onnx: Path
+    source: Any, target: Any, error: type[Exception], affine_onnx: Path
 ) -> None:
     with pytest.raises(error) as caught:
         tvmfuse.compile(affine_onnx if source is None else source, target)

@@ -15,6 +15,7 @@ from tests import graphs
 from tvmfuse import _pipeline, testing
 from tvmfuse._pipeline import Options
 from tvmfuse._tvm import relax, tirx, tvm
+from tvmfuse.errors import LoweringError
 from tvmfuse.frontend import import_model
 from tvmfuse.kernels import legalize
 from tvmfuse.passes import codegen, verify
@@ -192,3 +193,22 @@ def test_canonical_modules_keep_the_signature() -> None:
     before, after = mod["main"], canonicalise(mod)["main"]
     assert [str(p.name) for p in after.params] == [str(p.name) for p in before.params]
     assert str(after.ret_ty) == str(before.ret_ty)
+
+
+def test_every_stage_returns_a_well_formed_module_where_that_is_checked() -> None:
+    options = Options(verify=True)
+    compiled = _pipeline.build(import_model(network()), resolve("cpu"), options=options)
+    assert compiled.seconds["verify"] > 0
+    assert "verify" not in _pipeline.build(import_model(network()), resolve("cpu")).seconds
+
+
+def test_a_stage_that_breaks_a_module_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(mod: Any, plan: Any) -> Any:
+        del plan
+        x = relax.Var("x", relax.TensorType((2,), "float32"))
+        body = relax.SeqExpr([], relax.Var("unbound", x.ty))
+        return tvm.IRModule({**mod.functions, "stray": relax.Function([x], body, x.ty)})
+
+    monkeypatch.setattr(_pipeline, "partition", broken)
+    with pytest.raises(LoweringError, match="partition returned one that is not"):
+        _pipeline.build(import_model(network()), resolve("cpu"), options=Options(verify=True))

@@ -17,7 +17,7 @@ from tvmfuse.errors import LoweringError, ModelError
 from tvmfuse.frontend import Model
 from tvmfuse.kernels import legalize
 from tvmfuse.kernels.families import Scheduled
-from tvmfuse.passes import codegen
+from tvmfuse.passes import codegen, verify
 from tvmfuse.passes.canonicalise import canonicalise
 from tvmfuse.passes.collect import collect
 from tvmfuse.passes.emit import emitters
@@ -63,6 +63,8 @@ class Options:
         What the plan shall say about how it was made.
     records : Records, optional
         Tuned decisions for kernels; each kernel has its family's default ones without.
+    verify : bool
+        Whether what each stage returns is checked, at the cost of time.
     """
 
     fuse: bool = True
@@ -74,6 +76,7 @@ class Options:
     measure_us: float = 0.0
     notes: tuple[str, ...] = ()
     records: Records | None = None
+    verify: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,10 @@ class Prepared:
 class _Stages:
     """Times each stage and tells the user which one runs."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None = None, *, verify: bool = False) -> None:
         self.seconds: dict[str, float] = {}
         self._progress = progress
+        self._verify = verify
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -125,6 +129,12 @@ class _Stages:
         start = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def returned(self, name: str, mod: Any) -> None:
+        """Check what a stage returned, where that is wanted."""
+        if self._verify:
+            with self.stage("verify"):
+                verify.check(mod, name)
 
 
 def plan(
@@ -146,9 +156,11 @@ def plan(
     Planned
         The module in canonical form, to which the plan refers.
     """
-    options, stages = options or Options(), stages or _Stages(None)
+    options = options or Options()
+    stages = stages or _Stages(verify=options.verify)
     with stages.stage("canonicalise"):
         mod = canonicalise(codegen.dispatch_libraries(mod, target.tvm()))
+    stages.returned("canonicalise", mod)
     with stages.stage("collect"):
         found = collect(mod, options.registry)
     with stages.stage("plan"):
@@ -187,7 +199,8 @@ def prepare(
     LoweringError
         A single operator cannot be lowered; a group that cannot falls back to its parts.
     """
-    options, stages = options or Options(), stages or _Stages(None)
+    options = options or Options()
+    stages = stages or _Stages(verify=options.verify)
     planned = plan(mod, target, options=options, stages=stages)
     return realize(planned, planned.plan, target, records=options.records, stages=stages)
 
@@ -229,7 +242,8 @@ def build(
             f"{model.name}: the weights of a bundle must be constants, but they are parameters: "
             "import without keep_params, or use tvm.compile with relax_pipeline='tvmfuse'"
         )
-    options, stages = options or Options(), _Stages(progress)
+    options = options or Options()
+    stages = _Stages(progress, verify=options.verify)
     compile_context(target)  # a missing compiler is told now, not after all stages
     planned = plan(model.module, target, options=options, stages=stages)
     return build_planned(model, planned, target, records=options.records, stages=stages)
@@ -254,7 +268,7 @@ def build_planned(
     target : Target
         The device.
     """
-    stages = stages or _Stages(None)
+    stages = stages or _Stages()
     chosen = planned.plan
     while True:
         prepared = realize(planned, chosen, target, records=records, stages=stages)
@@ -304,16 +318,20 @@ def realize(
     rejections, own = chosen.rejections, emitters(planned.registry)
     with stages.stage("partition"):
         mod = partition(planned.module, chosen)
+    stages.returned("partition", mod)
     if is_cpu:
         with stages.stage("layout"):
             laid = layout(mod, machine_of(target), own=own)
             mod, rejections = laid.module, (*rejections, *laid.rejections)
+        stages.returned("layout", mod)
     with stages.stage("lower"):
         rules = legalize.rules(machine_of(target)) if is_cpu else {}
         lowered = lower(mod, tvm_target, rules, own=own)
         mod = codegen.lower_views(lowered.module, tvm_target)
+    stages.returned("lower", mod)
     with stages.stage("schedule"):
         schedules = schedule(mod, target, records=records)
+    stages.returned("schedule", schedules.module)
     rejections = (*rejections, *lowered.rejections)
     return Prepared(schedules.module, replace(chosen, rejections=rejections), lowered, schedules)
 

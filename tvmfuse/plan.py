@@ -220,13 +220,28 @@ class RunTime:
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a match or candidate was not used."""
+    """Why a match or candidate was not used.
+
+    Parameters
+    ----------
+    pattern, function : str
+        What found it, and where.
+    bindings : tuple of int
+        Its bindings; none where the pattern failed as a whole.
+    stage : str
+        Who refused it.
+    reason : str
+        Why, the same for all that were refused for the same reason.
+    time : RunTime, optional
+        What it would take, where that was asked.
+    """
 
     pattern: str
     function: str
     bindings: tuple[int, ...]
     stage: Literal["collect", "plan", "lower"]
     reason: str
+    time: RunTime | None = None
 
 
 @dataclass(frozen=True)
@@ -286,10 +301,7 @@ class FusionPlan:
         """Rebuild a plan from :meth:`to_json`."""
         return cls(
             groups=tuple(map(_group, data["groups"])),
-            rejections=tuple(
-                Rejection(**{**item, "bindings": tuple(item["bindings"])})
-                for item in data["rejections"]
-            ),
+            rejections=tuple(map(_rejection, data["rejections"])),
             planner=data.get("planner", "optimal"),
             gap_us=data.get("gap_us", 0.0),
             notes=tuple(data.get("notes", ())),
@@ -389,6 +401,11 @@ def _group(data: Mapping[str, Any]) -> Group:
         RunTime(**data["time"]),
         None if predicted is None else RunTime(**predicted),
     )
+
+
+def _rejection(data: Mapping[str, Any]) -> Rejection:
+    time = RunTime(**data["time"]) if data.get("time") else None
+    return Rejection(**{**data, "bindings": tuple(data["bindings"]), "time": time})
 
 
 def _candidate(data: Mapping[str, Any]) -> Candidate:

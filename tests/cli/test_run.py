@@ -71,13 +71,46 @@ def test_json_without_a_comparison_lists_the_outputs(cli: Cli, folder: Path) -> 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--compare", "onnxruntime"], ["--model", "m.onnx"], ["--compare", "x", "--model", "m.onnx"]],
+    [["--compare", "onnxruntime"], ["--model", "m.onnx"]],
     ids=" ".join,
 )
 def test_half_a_comparison_is_refused(cli: Cli, folder: Path, arguments: list[str]) -> None:
     answer = cli("run", folder, *arguments)
     assert answer.code == 2
     assert "both --compare onnxruntime and --model MODEL" in answer.error
+
+
+def test_an_unknown_peer_is_named(cli: Cli, folder: Path) -> None:
+    answer = cli("run", folder, "--compare", "foo", "--model", "m.onnx")
+    assert answer.code == 2
+    assert "--compare takes onnxruntime, but got 'foo'" in answer.error
+
+
+def test_a_model_file_is_no_bundle(cli: Cli, affine_onnx: Path) -> None:
+    answer = cli("run", affine_onnx)
+    assert answer.code == 2
+    assert "it is a file; 'tvmfuse compile' makes a bundle of an ONNX file" in answer.error
+
+
+@pytest.mark.peers
+def test_another_model_is_refused_with_its_inputs(
+    cli: Cli, folder: Path, other_inputs: Path
+) -> None:
+    answer = cli("run", folder, "--compare", "onnxruntime", "--model", other_inputs)
+    assert answer.code == 2
+    assert "with the inputs x:0, but has other: give the right file" in answer.error
+
+
+@pytest.fixture
+def other_inputs(affine_onnx: Path, tmp_path: Path) -> Path:
+    """The same model with another name for its input."""
+    import onnx
+
+    model = onnx.load(affine_onnx)
+    model.graph.input[0].name = "other"
+    model.graph.node[0].input[0] = "other"
+    onnx.save(model, tmp_path / "other_inputs.onnx")
+    return tmp_path / "other_inputs.onnx"
 
 
 @pytest.mark.peers

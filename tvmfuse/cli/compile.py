@@ -52,6 +52,9 @@ def compile_model(
     require_tuned: Annotated[
         bool, typer.Option("--require-tuned", help="Fail where a kernel has no tuning record.")
     ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check the module that each stage returns.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model into a bundle, which 'tvmfuse run' and tvmfuse.load take."""
@@ -88,6 +91,7 @@ def compile_model(
                 measure_budget=measure_budget,
                 db=db,
             ),
+            verify=verify,
         )
         compiled = _pipeline.build(imported, device, options=options, progress=begin)
         if require_tuned:

@@ -153,9 +153,7 @@ def _doubt(groups: Sequence[Fused]) -> str:
 def _print_alone(ops: Sequence[Alone]) -> None:
     kinds: dict[tuple[str, str], list[Alone]] = {}
     for op in ops:
-        # What another group saves differs from place to place, and would split every row.
-        reason = op.reason.partition(", saving ")[0] or "no pattern met it"
-        kinds.setdefault((op.op, reason), []).append(op)
+        kinds.setdefault((op.op, op.reason or "no pattern met it"), []).append(op)
     console.print_table(
         "Not fused",
         (">times", "operator", ">time", "why", "first of them"),
@@ -172,8 +170,21 @@ def _time(ops: Sequence[Alone]) -> str:
 
 
 def _print_refused(refused: Sequence[Refused]) -> None:
-    rows = [(match.pattern, " + ".join(match.ops), match.stage, match.reason) for match in refused]
-    console.print_table("Matches not used", ("pattern", "operators", "stage", "reason"), rows)
+    console.print_table(
+        "Matches not used",
+        ("pattern", "operators", "stage", ">fused", ">apart", "reason"),
+        [
+            (
+                match.pattern,
+                " + ".join(match.ops),
+                match.stage,
+                "" if match.fused_us is None else console.duration(match.fused_us),
+                "" if match.unfused_us is None else console.duration(match.unfused_us),
+                match.reason,
+            )
+            for match in refused
+        ],
+    )
 
 
 def _print_near(title: str, near: Sequence[Near]) -> None:

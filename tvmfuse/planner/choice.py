@@ -168,11 +168,7 @@ class _Choice:
         """Return which chosen groups keep a candidate out."""
         winners = list(dict.fromkeys(owner[b] for b in item.candidate.bindings if b in owner))
         if winners:
-            saved = sum(winner.time.saved_us for winner in winners)
-            return (
-                f"its operators go to {_names(winners)}, saving {_us(saved)}; "
-                f"this would save {_us(item.time.saved_us)}"
-            )
+            return f"its operators go to {_names(winners)}"
         chosen = list(dict.fromkeys(owner.values()))
         cycles = self._dependencies.cycles([*(o.candidate for o in chosen), item.candidate])
         others = {hop.group for cycle in cycles for hop in cycle.hops} - {len(chosen)}
@@ -213,6 +209,7 @@ def _plan(
                 item.candidate.bindings,
                 "plan",
                 reason,
+                item.time,
             )
             for item, reason in zip(priced, reasons, strict=True)
             if reason is not None

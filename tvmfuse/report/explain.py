@@ -66,6 +66,8 @@ class Refused:
         Why.
     ops, nodes : tuple of str
         Its operators, and what a person calls them.
+    fused_us, unfused_us : float or None
+        Predicted time of it, as one kernel and as separate ones; None where it was not asked.
     """
 
     pattern: str
@@ -73,6 +75,8 @@ class Refused:
     reason: str
     ops: tuple[str, ...]
     nodes: tuple[str, ...]
+    fused_us: float | None = None
+    unfused_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,8 @@ def explain(
             match.stage,
             match.reason,
             *_names(functions, match.function, match.bindings),
+            match.time.fused_us if match.time else None,
+            match.time.unfused_us if match.time else None,
         )
         for match in plan.rejections
     )
