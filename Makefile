@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test faults coverage lint format models $(MODELS)/bench bench kernels peaks peers coverage-table dist clean
+.PHONY: help run test faults coverage lint format models $(MODELS)/bench bench kernels peaks peers coverage-table pack dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ peers: $(VENV)/.installed $(MODELS)/bench/.exported ## Time three networks besid
 
 coverage-table: models $(MODELS)/bench/.exported ## Compile and check every known model; write scripts/bench/results/coverage.*
 	$(BIN)/python scripts/bench/coverage_table.py --models $(MODELS) --exported $(MODELS)/bench
+
+pack: $(VENV)/.installed $(MODELS)/bench ## Tune the benchmark networks for x86-64-v3, 5 minutes each, and write the pack that is shipped
+	$(BIN)/python scripts/tune_cpu.py $(MODELS)/bench/*.onnx --target cpu:x86-64-v3 --time 5m --resume --db tuning_logs/pack.db
+	$(BIN)/tvmfuse db pack x86-64-v3 --db tuning_logs/pack.db --output tuning_logs/packs/x86-64-v3.jsonl
 
 dist: $(VENV)/.installed ## Build the source archive and the wheel into dist/
 	$(BIN)/python -m build

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
+import setuptools
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
@@ -121,6 +124,23 @@ def test_types_and_licence_are_shipped() -> None:
     assert PROJECT["license"] == "Apache-2.0"
     assert "Apache License" in licence
     assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_the_packs_are_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not by building: that asks for the setuptools of pyproject.toml in an environment of its own.
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **options: given.update(options))
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    about = {"packages": ["tvmfuse"], "script_name": "setup.py"}
+    build = given["cmdclass"]["build_py"](setuptools.Distribution(about))
+    build.finalize_options()
+    build.build_lib = str(tmp_path)
+    build.run()
+    built = {path.name: path.read_bytes() for path in (tmp_path / "tvmfuse/packs").iterdir()}
+    packs = (ROOT / "tuning_logs/packs").glob("*.jsonl")
+    assert built == {path.name: path.read_bytes() for path in packs}
+    assert "x86-64-v3.jsonl" in built
 
 
 def test_changelog_has_a_place_for_the_next_release() -> None:

@@ -109,13 +109,13 @@ def test_a_pack_holds_the_best_of_its_family_only(filled: Store, tmp_path: Path)
     filled.commit(ok(key, 1.0, device=GPU, target=CUDA), ok(key, 2.0), ok(key, 2.5))
     path = tmp_path / "p.jsonl"
     packs.write_pack(filled, path, kind="llvm", device_family="x86-64-v3", per_workload=1)
-    (pack,) = packs.load_packs(tmp_path)
+    (pack,) = packs.load_packs([tmp_path])
     assert [(r.family, r.median_us) for r in pack.by_workload[key]] == [("gemm", 2), ("conv", 9)]
 
 
 def test_the_store_comes_before_the_pack(filled: Store, tmp_path: Path) -> None:
     packs.write_pack(filled, tmp_path / "p.jsonl", kind="llvm", device_family="x86-64-v3")
-    sources = [open_store(tmp_path / "mine.db"), *packs.load_packs(tmp_path)]
+    sources = [open_store(tmp_path / "mine.db"), *packs.load_packs([tmp_path])]
     query = Query(workload().key, CPU, LLVM)
     assert find(sources, query)[0].record.median_us == 3
     sources[0].commit(ok(sources[0].add_workload(workload()), 5.0))

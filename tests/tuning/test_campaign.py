@@ -116,6 +116,7 @@ def test_without_a_store_there_are_no_records(
 ) -> None:
     (tmp_path / "tuning_logs").mkdir()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tvmfuse.store.location.shipped_packs", lambda: None)
     with kernel_records(None, target) as records:
         assert records is None
 

@@ -130,7 +130,8 @@ def show_stats(*, db: Database = None, as_json: AsJson = False) -> None:
         counted = store.count("kind", "device_family", "device", "status")
         n_workloads, n_sessions = len(store.workloads()), len(store.sessions())
     packs = {
-        pack.name: sum(map(len, pack.by_workload.values())) for pack in load_packs(place.packs)
+        str(pack.path): sum(map(len, pack.by_workload.values()))
+        for pack in load_packs(place.all_packs)
     }
     names = ("kind", "device_family", "device", "status", "records")
     rows = [dict(zip(names, row, strict=False)) for row in counted]
@@ -164,7 +165,7 @@ def show_best(
 
     device = targets.resolve(target)
     with db_changes.opened(db) as store:
-        sources: list[Source] = [store, *load_packs(locate(db).packs)]
+        sources: list[Source] = [store, *load_packs(locate(db).all_packs)]
         keys = [each.key for each in store.workloads() if each.key.startswith(workload)]
         queries = [Query(key, device_of(device), target_key(device)) for key in keys]
         found = [find(sources, query, allow_family=allow_family) for query in queries]

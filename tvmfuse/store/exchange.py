@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from tvmfuse.store.queries import Filter
 from tvmfuse.store.records import Record, Session, Versions, Workload, digest
 from tvmfuse.store.store import Store
 
-FORMAT = 1
+FORMAT = 2  # 1 had modules as they are, ten times as long
 _BATCH = 500
 
 Item = Workload | Session | Record
@@ -133,10 +135,10 @@ def merge(source: Store, into: Store, is_same: IsSame | None = None) -> Taken:
 
 
 def write(
-    given: Iterable[Item | str], file: TextIO, header: Mapping[str, Any] | None = None
+    given: Iterable[Item | str], file: TextIO, about: Mapping[str, Any] | None = None
 ) -> Written:
-    """Write items as text."""
-    file.write(_line("tvmfuse", {"format": FORMAT, **(header or {})}))
+    """Write items as text; ``about`` tells of all of them, in the first line."""
+    file.write(_line("tvmfuse", {"format": FORMAT, **(about or {})}))
     faults: list[str] = []
     n_records = 0
     for item in given:
@@ -144,13 +146,29 @@ def write(
             case str():
                 faults.append(item)
             case Workload():
-                file.write(_line("workload", asdict(item)))
+                file.write(_line("workload", _packed(item)))
             case Session():
                 file.write(_line("session", asdict(item)))
             case Record():
                 file.write(_line("record", item.to_json()))
                 n_records += 1
     return Written(n_records, tuple(faults))
+
+
+def header(path: Path) -> Mapping[str, Any]:
+    """Return what the first line of a text file says of all of it.
+
+    Raises
+    ------
+    StoreError
+        The file cannot be read, or is no text of :func:`write`.
+    """
+    kind, data = _checked(next(read_lines(path), Line(1)))
+    if kind != "tvmfuse":
+        raise StoreError(f"store: {path} is no export of tvmfuse: its first line is no header")
+    if data["format"] > FORMAT:
+        raise StoreError(f"store: {path} was written by a newer tvmfuse; upgrade tvmfuse")
+    return dict(data)
 
 
 def read(path: Path) -> Iterator[Item | str]:
@@ -161,13 +179,9 @@ def read(path: Path) -> Iterator[Item | str]:
     StoreError
         The file cannot be read, or is no text of :func:`write`.
     """
+    header(path)
     lines = read_lines(path)
-    first = next(lines, Line(1))
-    kind, data = _checked(first)
-    if kind != "tvmfuse":
-        raise StoreError(f"store: {path} is no export of tvmfuse: its first line is no header")
-    if data["format"] > FORMAT:
-        raise StoreError(f"store: {path} was written by a newer tvmfuse; upgrade tvmfuse")
+    next(lines)
     for line in lines:
         kind, data = _checked(line)
         if line.fault:
@@ -193,12 +207,26 @@ def _workload(store: Store, key: str) -> Workload | str:
     return f"workload {key} is damaged; its records were left out" if found is None else found
 
 
+def _packed(workload: Workload) -> dict[str, Any]:
+    """Return a workload as data, its module compressed."""
+    data = asdict(workload)
+    compressed = zlib.compress(data.pop("module").encode(), 9)
+    return {**data, "module_zlib": base64.b64encode(compressed).decode()}
+
+
+def _unpacked(data: Mapping[str, Any]) -> Workload:
+    if "module_zlib" not in data:  # of format 1
+        return Workload(**data)
+    rest = {name: value for name, value in data.items() if name != "module_zlib"}
+    return Workload(module=zlib.decompress(base64.b64decode(data["module_zlib"])).decode(), **rest)
+
+
 def _session(data: Mapping[str, Any]) -> Session:
     return Session(**{**data, "versions": Versions(**data["versions"])})
 
 
 _KINDS: Mapping[str, Callable[[Any], Item]] = {
-    "workload": lambda data: Workload(**data),
+    "workload": _unpacked,
     "session": _session,
     "record": Record.from_json,
 }

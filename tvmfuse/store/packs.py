@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tvmfuse.store import exchange
 from tvmfuse.store.lookup import Query
 from tvmfuse.store.queries import Filter
-from tvmfuse.store.records import Record, Workload
+from tvmfuse.store.records import Device, Record, Workload
 from tvmfuse.store.store import Store
 
 SUFFIX = ".jsonl"
@@ -24,7 +24,7 @@ class Pack:
 
     Parameters
     ----------
-    name : str
+    path : Path
         The file.
     by_bucket : dict
         Workloads.
@@ -32,9 +32,14 @@ class Pack:
         Records of each workload, best first.
     """
 
-    name: str
+    path: Path
     by_bucket: dict[str, list[Workload]] = field(default_factory=dict)
     by_workload: dict[str, list[Record]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+        return self.path.name
 
     def workloads(self, bucket: str) -> Sequence[Workload]:
         """Return the workloads of one bucket."""
@@ -46,20 +51,34 @@ class Pack:
         return [r for r in records if query.accepts(r, any_of_family=any_of_family)][:limit]
 
 
-def load_packs(folder: Path | None) -> tuple[Pack, ...]:
-    """Load the packs of a folder, by name; lines that are damaged are passed over and logged.
+def load_packs(folders: Iterable[Path], device: Device | None = None) -> tuple[Pack, ...]:
+    """Load the packs of some folders; lines that are damaged are passed over and logged.
+
+    Parameters
+    ----------
+    folders : iterable of Path
+        The project's own come before those that were shipped.
+    device : Device, optional
+        Only packs of its family; no other could hold anything for it.
 
     Raises
     ------
     StoreError
         A file is none, or cannot be read.
     """
-    return () if folder is None else tuple(map(load_pack, sorted(folder.glob(f"*{SUFFIX}"))))
+    paths = (path for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}")))
+    wanted = None if device is None else (device.kind, device.family)
+    return tuple(load_pack(path) for path in paths if wanted in (None, _family_of(path)))
+
+
+def _family_of(path: Path) -> tuple[str, str]:
+    header = exchange.header(path)
+    return str(header.get("kind")), str(header.get("device_family"))
 
 
 def load_pack(path: Path) -> Pack:
     """Load one pack."""
-    pack = Pack(path.name)
+    pack = Pack(path)
     for item in exchange.read(path):
         match item:
             case str():
@@ -104,7 +123,8 @@ def write_pack(
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     with part.open("w", encoding="utf-8", newline="\n") as file:
-        header = {"kind": kind, "device_family": device_family}
+        devices = sorted({each.device.name for each in chosen if isinstance(each, Record)})
+        header = {"kind": kind, "device_family": device_family, "measured_on": devices}
         written = exchange.write(chosen, file, header)
     part.replace(path)
     return written.n_records

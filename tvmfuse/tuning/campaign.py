@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,7 @@ from tvmfuse.tuning.task import Strategy, Task, tasks_of
 from tvmfuse.tuning.tuner import Progress, Status, Tuner
 
 _CONFIRMING = 0.3  # share of the time that is kept for timing the whole model, at most
+_DUELLING = 0.3  # share of that time in which winners are measured again, alone
 _DUELS = 2
 
 
@@ -232,15 +234,16 @@ def _search(
     """Search within what the budget leaves, and return the kernels that gained."""
     how = {"seed": settings.seed, "resume": settings.resume, "target": target.tvm()}
     tuner = Tuner(tasks, measure, history, **how)
-    budget = settings.budget
+    budget, end = settings.budget, math.inf
     if budget.seconds is not None:
         # Confirming compiles the model at least twice, which takes as long as preparing did.
         kept_s = min(_CONFIRMING * budget.seconds, 10.0 + 4.0 * used_s)
         budget = replace(budget, seconds=max(0.0, budget.seconds - used_s - kept_s))
+        end = time.monotonic() + (budget.seconds or 0.0) + _DUELLING * kept_s
     tuner.run(budget, progress)
-    for _ in range(_DUELS):
-        for kernel in tuner.kernels:
-            if kernel.has_gain:
+    for kernel in sorted(tuner.kernels, key=lambda each: each.gain_us, reverse=True):
+        for _ in range(_DUELS if kernel.has_gain else 0):
+            if time.monotonic() < end:
                 tuner.duel(kernel)
     return tuner, [kernel for kernel in tuner.kernels if kernel.has_gain]
 

@@ -139,7 +139,7 @@ def confirm(
         Whether time is up; what was not tried then is not kept.
     """
     kept: list[Progress] = []
-    groups = [sorted(winners, key=_gain_us, reverse=True)]
+    groups = [sorted(winners, key=lambda each: each.gain_us, reverse=True)]
     while groups and not is_over():
         group = groups.pop()
         if not group:
@@ -155,10 +155,6 @@ def confirm(
             middle = len(group) // 2
             groups += [group[middle:], group[:middle]]
     return kept
-
-
-def _gain_us(kernel: Progress) -> float:
-    return kernel.task.uses * (kernel.default_us - kernel.best_us)
 
 
 def _names(kernels: Sequence[Progress]) -> frozenset[str]:

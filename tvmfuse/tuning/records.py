@@ -48,7 +48,8 @@ def kernel_records(
         The store was named but is missing, or it cannot be read.
     """
     place = locate(database)
-    sources: list[Source] = list(load_packs(place.packs))
+    device = device_of(target)
+    sources: list[Source] = list(load_packs(place.all_packs, device))
     with ExitStack() as stack:
         if database or Path(place.database).exists():
             store = stack.enter_context(open_store(place.database, create=False))
@@ -57,7 +58,7 @@ def kernel_records(
         yield (
             KernelRecords(
                 sources,
-                device_of(target),
+                device,
                 target_key(target),
                 family_versions=VERSIONS,
                 allow_family=allow_family,

@@ -32,6 +32,7 @@ _BUILD_ERROR, _RUN_ERROR, _WRONG = "build_error", "run_error", "wrong"
 _FIRST_RUNS = 3
 _MIN_RUNS, _MAX_RUNS = 12, 120
 _KEPT_RUNS = 4  # the fastest of so many are kept
+_MOST_KEPT_BYTES = 1 << 30
 _HOPELESS = 2.0  # a candidate this many times slower than the best is not timed any further
 _FLUSH = "cache_flush_cpu_non_first_arg"  # weights are cold in a model, the input is warm
 _PR_SET_PDEATHSIG = 1
@@ -74,6 +75,11 @@ class Kernel:
     default: tuple[Mapping[str, Any], Any] | None = None
     cases: tuple[tuple[list[Array], list[Array]], ...] = ()
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its arguments and results."""
+        return sum(array.nbytes for case in self.cases for arrays in case for array in arrays)
+
 
 class Bench:
     """Answers requests; ``schedule`` is :func:`families.schedule` but in tests of faults."""
@@ -81,16 +87,29 @@ class Bench:
     def __init__(self, schedule: Schedule = families.schedule) -> None:
         self._schedule = schedule
         self._kernel: Kernel | None = None
+        self._kept: dict[tuple[str, str], Kernel] = {}  # a search goes from kernel to kernel
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Do what one request asks."""
         try:
             if "load" in request:
-                self._kernel = self._loaded(**request["load"])
+                self._kernel = None
+                self._kernel = self._known(request["load"])
                 return {"status": "ok"}
             return self._tried(**request["try"])
         except Failed as failed:
             return {"status": failed.status, "reason": failed.reason}
+
+    def _known(self, load: Mapping[str, Any]) -> Kernel:
+        """Return a kernel, from those that were loaded before where it is one of them."""
+        key = (load["module"], load["family"])
+        kernel = self._kept.pop(key, None) or self._loaded(**load)
+        self._kept[key] = kernel
+        while (
+            len(self._kept) > 1 and sum(k.n_bytes for k in self._kept.values()) > _MOST_KEPT_BYTES
+        ):
+            self._kept.pop(next(iter(self._kept)))  # the one that was asked for longest ago
+        return kernel
 
     def _loaded(
         self,
