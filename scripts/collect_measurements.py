@@ -29,11 +29,13 @@ from typing import Any
 
 import generated_graphs
 from bench.sample_inputs import sample
+from full_speed import FullSpeed
 
 from tvmfuse import Session, _pipeline, targets
 from tvmfuse._tvm import threads
 from tvmfuse.calibrate import calibrated
 from tvmfuse.cost import data
+from tvmfuse.cost.roofline import Roofline
 from tvmfuse.errors import TvmFuseError
 from tvmfuse.frontend import Model, import_model
 from tvmfuse.patterns.dataflow import Dataflow
@@ -45,7 +47,11 @@ from tvmfuse.runtime.timing import quartiles
 from tvmfuse.store.devices import device_of
 from tvmfuse.store.records import Versions
 from tvmfuse.targets import Target
-from tvmfuse.tuning import variants
+from tvmfuse.tuning import cost_models, variants
+
+TRIES = 3
+WAIT_S = 5.0
+ALMOST_FULL = 0.85  # of the calibrated speed, after timing
 
 MODELS_TOML = Path(__file__).parent / "models.toml"
 
@@ -62,12 +68,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Built:
-    """A model under several plans, ready to run."""
+    """A model under several plans, ready to run; ``same`` names the plan of each planner."""
 
     entry: Entry
     model: Model
     canonical: Any
     plans: Mapping[str, FusionPlan]
+    same: Mapping[str, str]
     variants: variants.Variants
 
 
@@ -82,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     strategies = {**STRATEGIES, **{f"sampled-{i}": Sampled(i) for i in range(args.sampled)}}
     if args.into.exists() and args.into.stat().st_size:
         args.into.write_text(_whole_lines(args.into.read_text()))
-    failed = 0
+    failed, speed = 0, FullSpeed(target)
     with args.into.open("a", encoding="utf-8") as file:
         file.write(data.run_line(_run(target)) + "\n")
         for batch in _batches(_entries(args), args, done):
@@ -93,9 +100,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 except TvmFuseError as error:
                     failed += 1
                     print(f"{entry.name}: {error}", file=sys.stderr)
-            for lines in measure(built, rounds=args.rounds, quiet_by=args.quiet_by):
+            for lines in measure(built, speed, rounds=args.rounds, quiet_by=args.quiet_by):
                 file.write("".join(line + "\n" for line in lines))
                 file.flush()
+    if args.db:
+        found = data.read(args.into)[-1:]
+        command = "scripts/collect_measurements.py"
+        print(f"{cost_models.record(args.db, target, found, command)} put into {args.db}")
     return 1 if failed else 0
 
 
@@ -104,32 +115,36 @@ def build(entry: Entry, target: Target, strategies: Mapping[str, Strategy]) -> B
     start = time.perf_counter()
     shapes = {name: given["shape"] for name, given in entry.inputs.items() if "shape" in given}
     model = import_model(entry.source, shapes=shapes)
-    plans, planned = _plans(model, target, strategies)
+    plans, same, planned = _plans(model, target, strategies)
     built = variants.build(planned, plans, target, signature=model.signature)
     seconds = time.perf_counter() - start
     print(f"{entry.name}: {', '.join(plans)} built in {seconds:.1f} s", flush=True)
-    return Built(entry, model, planned.module, plans, built)
+    return Built(entry, model, planned.module, plans, same, built)
 
 
 def _plans(
     model: Model, target: Target, strategies: Mapping[str, Strategy]
-) -> tuple[dict[str, FusionPlan], _pipeline.Planned]:
-    """Return the plans of a model that differ, and the module that they speak of."""
+) -> tuple[dict[str, FusionPlan], dict[str, str], _pipeline.Planned]:
+    """Return the plans of a model that differ, which is whose, and their module."""
+    options = {name: _pipeline.Options(strategy=way) for name, way in strategies.items()}
+    options["prior"] = _pipeline.Options(cost_model=Roofline(target.peaks))
     plans: dict[str, FusionPlan] = {}
-    seen = set()
-    for name, strategy in strategies.items():
-        options = _pipeline.Options(strategy=strategy)
-        planned = _pipeline.plan(model.module, target, options=options)
+    first: dict[object, str] = {}
+    same: dict[str, str] = {}
+    for name, told in options.items():
+        planned = _pipeline.plan(model.module, target, options=told)
         main = [g.candidate for g in planned.plan.groups if g.candidate.function == "main"]
         groups = frozenset((candidate.bindings, candidate.pattern) for candidate in main)
-        if groups not in seen:
-            seen.add(groups)
+        same[name] = first.setdefault(groups, name)
+        if same[name] == name:
             plans[name] = planned.plan
-    return plans, planned
+    return plans, same, planned
 
 
-def measure(built: Sequence[Built], *, rounds: int, quiet_by: str | None) -> Iterator[list[str]]:
-    """Time models; yield the lines of each."""
+def measure(
+    built: Sequence[Built], speed: FullSpeed, *, rounds: int, quiet_by: str | None
+) -> Iterator[list[str]]:
+    """Time models; yield the lines of each that the machine ran at full speed."""
     sessions = [each.variants.sessions for each in built]
     feeds = [
         {
@@ -145,10 +160,28 @@ def measure(built: Sequence[Built], *, rounds: int, quiet_by: str | None) -> Ite
             session.kernel_times(fed)
     with _quiet(quiet_by):
         start = time.perf_counter()
-        timed = [_turns(own, fed, rounds) for own, fed in zip(sessions, feeds, strict=True)]
+        timed = [
+            _at_full_speed(own, fed, rounds, speed)
+            for own, fed in zip(sessions, feeds, strict=True)
+        ]
         print(f"timed in {time.perf_counter() - start:.1f} s", flush=True)
     for each, times in zip(built, timed, strict=True):
-        yield list(_lines(each, times))
+        if times is None:
+            print(f"{each.entry.name}: the machine was not at full speed", file=sys.stderr)
+        else:
+            yield list(_lines(each, times))
+
+
+def _at_full_speed(
+    sessions: Mapping[str, Session], feeds: Mapping[str, Any], rounds: int, speed: FullSpeed
+) -> dict[str, Times] | None:
+    """Time a model between two moments of full speed; None where there are none."""
+    for _ in range(TRIES):
+        if speed.wait(WAIT_S):
+            times = _turns(sessions, feeds, rounds)
+            if speed.share() > ALMOST_FULL:
+                return times
+    return None
 
 
 @dataclass
@@ -202,8 +235,12 @@ def _lines(built: Built, times: Mapping[str, Times]) -> Iterator[str]:
         first, third = quartiles(tuple(taken.model_us))
         model_us = statistics.median(taken.model_us)
         groups = tuple(g.candidate.bindings for g in plan.groups if g.candidate.function == "main")
-        whole = data.MeasuredPlan(*about, name, model_us, third - first, other_us, groups)
-        yield from data.lines(kernels, [whole])
+        whole = [
+            data.MeasuredPlan(*about, alike, model_us, third - first, other_us, groups)
+            for alike, of in built.same.items()
+            if of == name
+        ]
+        yield from data.lines(kernels, whole)
 
 
 @contextmanager
@@ -285,6 +322,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--batch", type=int, default=4, metavar="N", help="models timed together")
+    parser.add_argument("--db", metavar="FILE|URL", help="put the measurements there, too")
     parser.add_argument("--quiet-by", metavar="CMD", help="keeps the machine quiet")
     parser.add_argument("--into", type=Path, required=True, metavar="FILE")
     return parser.parse_args(argv)

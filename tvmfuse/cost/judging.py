@@ -101,7 +101,7 @@ def place_times(kernels: Sequence[MeasuredKernel]) -> Mapping[tuple[int, ...], f
     times: defaultdict[tuple[int, ...], list[float]] = defaultdict(list)
     for each in kernels:
         for place in each.places:
-            times[place].append(each.us)
+            times[place].append(each.call_us)
     return {place: statistics.median(taken) for place, taken in times.items()}
 
 
@@ -115,10 +115,12 @@ def _score(name: str, kernels: Sequence[MeasuredKernel], model: CostModel) -> Mo
     for each in kernels:
         if kernel.together(each.graph):
             alike[each.family, each.schedule, each.graph].append(each)
-    measured = np.array([statistics.median(k.us for k in own) for own in alike.values()])
+    measured = np.array([statistics.median(k.call_us for k in own) for own in alike.values()])
     predicted = np.array([predicted_us(model, own[0]) for own in alike.values()])
     pairs = [
-        abs(a.us / b.us - 1) for own in alike.values() for a, b in itertools.combinations(own, 2)
+        abs(a.call_us / b.call_us - 1)
+        for own in alike.values()
+        for a, b in itertools.combinations(own, 2)
     ]
     clear = [decision for decision in decisions(kernels) if decision.is_clear]
     right = sum(_is_right(decision, model) for decision in clear)

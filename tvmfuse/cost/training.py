@@ -94,7 +94,7 @@ def examples(measured: Iterable[Measurements]) -> list[Example]:
         for k in found.kernels:
             graph = _normal(k.graph)
             key = (k.model, k.model_family, k.family, k.schedule, graph)
-            times[key].append((k.us, k.spread_us))
+            times[key].append((k.call_us, k.spread_us))
     peaks = runs[0].run.peaks if runs else None
     found_examples = []
     for (model, family, kernel_family, schedule, graph), taken in times.items():

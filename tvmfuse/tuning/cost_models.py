@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from tvmfuse.cost import features, judging, shipped
+from tvmfuse.cost import data, features, judging, shipped
 from tvmfuse.cost.data import MeasuredKernel, Measurements, Run
 from tvmfuse.cost.shipped import Chosen
 from tvmfuse.cost.trained import KIND, Trained
@@ -136,7 +136,7 @@ def _rows(
     for each in kernels:
         taken[each.places[0]].append(each)
     for place, own in taken.items():
-        fused_us = statistics.median(each.us for each in own)
+        fused_us = statistics.median(each.call_us for each in own)
         unfused_us = fused_us if own[0].pattern == "single" else apart.get(place)
         if unfused_us is not None:
             candidate = Candidate(own[0].pattern, own[0].family, "main", place, own[0].graph)
@@ -148,7 +148,7 @@ def _kernel(each: FusionMeasurement, model: str, family: str) -> MeasuredKernel:
     candidate = each.group.candidate
     return MeasuredKernel(
         *(model, family, "store", candidate.pattern, candidate.family, "family", candidate.graph),
-        us=each.group.time.fused_us,
+        us=each.group.time.fused_us - data.CALL_US,
         spread_us=0.0,
         calls=1,
         places=(candidate.bindings,),

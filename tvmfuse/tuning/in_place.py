@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tvmfuse._pipeline import Planned
+from tvmfuse.cost.data import CALL_US
 from tvmfuse.errors import TvmFuseError
 from tvmfuse.frontend import Signature
 from tvmfuse.plan import Candidate, FusionPlan, Group, RunTime
@@ -87,7 +88,7 @@ class InPlace:
         for _ in range(_ROUNDS):
             taken.add_round(session, feeds)
         return {
-            place: statistics.median(taken.kernels_us[name])
+            place: statistics.median(taken.kernels_us[name]) + CALL_US
             for name, info in built.kernels.items()
             if name in taken.kernels_us
             for place in info.places
