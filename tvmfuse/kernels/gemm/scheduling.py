@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import Block, Choose, Loop, Schedule
-from tvmfuse.kernels.gemm import dots
+from tvmfuse.kernels.gemm import direct, dots
 from tvmfuse.kernels.steps import compute_first
 from tvmfuse.kernels.tiling import (
     GemmTile,
@@ -28,6 +28,10 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         The products differ in their tiles, or the epilogue cannot be computed within one.
     """
     blocks.inline_all(sch)
+    few = blocks.find(sch, direct.DIRECT)
+    if few is not None:
+        direct.schedule(sch, few, machine, choose)
+        return
     anchors, out = blocks.find_all(sch, "anchor"), blocks.sole_output(sch)
     tile = _tile(sch, anchors)
     *batch, i, j = blocks.loops_as_read(sch, out, anchors[0])

@@ -6,22 +6,31 @@ import math
 from typing import Any
 
 from tvmfuse.kernels import gemm
-from tvmfuse.kernels.gemm import integer
+from tvmfuse.kernels.gemm import direct, integer
 from tvmfuse.kernels.half import FLOATS
 from tvmfuse.kernels.tiling import gemm_tile
 from tvmfuse.passes.layout.forms import PLAIN, Form, Panels
 from tvmfuse.passes.layout.integer_forms import ColumnSums, IntegerPanels
-from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, Var, dtypes, shape_of
+from tvmfuse.passes.layout.rewrite import (
+    Expr,
+    NotRewritable,
+    Rewriter,
+    Var,
+    dtypes,
+    operator,
+    shape_of,
+)
 
 _BYTES = {"int8", "uint8"}
 _INTEGERS = {"int8", "int16"}
+_MATRIX_RANK = 2
 
 
 def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Multiply by a packed constant weight."""
     x, weight = call.args
     if not rewriter.is_constant(weight):
-        raise NotRewritable("packing needs a constant weight")
+        return _few_rows(rewriter, x, weight, var), PLAIN
     rows, shape = shape_of(x), shape_of(weight)
     if len(rows) < 2 or len(shape) < 2 or math.prod(shape[:-2]) != 1 or 0 in (*rows, *shape):
         raise NotRewritable("packing needs one weight matrix and rows to multiply by it")
@@ -41,6 +50,27 @@ def _floats(rewriter: Rewriter, x: Expr, weight: Expr, var: Var) -> Expr:
 
     def emit(a: Any, b: Any) -> Any:
         return gemm.emit_packed(a, b, n, machine, out_dtype=dtype)
+
+    return rewriter.kernel(emit, *args, name="matmul")
+
+
+def _few_rows(rewriter: Rewriter, x: Expr, weight: Expr, var: Var) -> Expr:
+    """Multiply a few rows by a weight that is known only at run time, read as it lies."""
+    source = rewriter.definition(weight)
+    is_turned = operator(source) == "relax.permute_dims"
+    stored = source.args[0] if is_turned else weight
+    if dtypes([x, stored, var]) - set(FLOATS) or len(shape_of(stored)) != _MATRIX_RANK:
+        raise NotRewritable("only a matrix of floats is read as it lies")
+    rows, (k, n) = math.prod(shape_of(x)[:-1]), shape_of(weight)
+    machine, dtype = rewriter.machine, str(var.ty.dtype)
+    if 0 in (rows, k, n) or not direct.fits(rows, n, k, machine, transposed=is_turned):
+        raise NotRewritable("a product of many rows packs the weight by itself")
+    if len(shape_of(x)) < _MATRIX_RANK:
+        raise NotRewritable("a vector stays plain")
+    args = [rewriter.take(x, PLAIN), rewriter.take(stored, PLAIN)]
+
+    def emit(a: Any, b: Any) -> Any:
+        return direct.emit(a, b, machine, transposed=is_turned, dtype=dtype)
 
     return rewriter.kernel(emit, *args, name="matmul")
 

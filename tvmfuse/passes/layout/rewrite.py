@@ -101,6 +101,7 @@ class Rewriter:
 
     def _rewritten(self, results: Sequence[Var]) -> Rewritten:
         outputs = [self._values[result] for result in results]
+        self._drop_unread({var for var, _ in outputs})
         value = outputs[0][0] if len(outputs) == 1 else relax.Tuple([var for var, _ in outputs])
         value = relax.BlockBuilder().normalize(value)
         function = relax.Function(
@@ -115,6 +116,16 @@ class Rewriter:
             tuple(self._params),
             tuple(form for _, form in outputs),
         )
+
+    def _drop_unread(self, read: set[Any]) -> None:
+        """Drop what a rule looked through, as the transpose of a weight."""
+        kept = []
+        for binding in reversed(self._bindings):
+            if binding.var in read:
+                read |= set(relax.analysis.free_vars(binding.value))
+                kept.append(binding)
+        self._bindings = kept[::-1]
+        self._params = {key: var for key, var in self._params.items() if var in read}
 
     def take(self, value: Expr, form: Form) -> Expr:
         """Return ``value`` in ``form``: an argument is asked for in it, a result must be in it."""
@@ -134,6 +145,11 @@ class Rewriter:
     def is_constant(self, value: Expr) -> bool:
         """Whether the value is known when compiling."""
         return value not in self._values and self._position(value) in self.constants
+
+    def definition(self, value: Expr) -> Expr:
+        """Return what a variable of the group is bound to, or the argument itself."""
+        bindings = self.function.body.blocks[0].bindings
+        return next((b.value for b in bindings if b.var.same_as(value)), value)
 
     def form_of(self, value: Expr) -> Form | None:
         """Return the form of a result of this group, or None for an argument."""
