@@ -139,3 +139,21 @@ def test_a_limit_of_memory_that_cannot_be_kept_is_one_line(cli: Cli, affine_onnx
     assert answer.code == 2
     assert "allow more" in answer.error
     assert cli("explain", affine_onnx, "--max-memory", "1.5MiB").code == 0
+
+
+def test_a_page_and_pictures_are_written(cli: Cli, gated: Path, tmp_path: Path) -> None:
+    page = tmp_path / "net.html"
+    assert cli("explain", gated, "--html", page).code == 0
+    assert "/act/HardSwish" in page.read_text()
+    for suffix, mark in ((".dot", "digraph"), (".mmd", "flowchart"), (".json", "traceEvents")):
+        picture = tmp_path / f"net{suffix}"
+        assert cli("explain", gated, "--graph", picture).code == 0
+        assert mark in picture.read_text()
+    assert cli("explain", gated, "--graph", tmp_path / "net.onnx").code == 0
+    assert onnx.load(tmp_path / "net.onnx").functions
+
+
+def test_an_unknown_kind_of_picture_is_2(cli: Cli, gated: Path, tmp_path: Path) -> None:
+    answer = cli("explain", gated, "--graph", tmp_path / "net.png")
+    assert answer.code == 2
+    assert "--graph takes .dot, .mmd, .onnx, .json" in answer.error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,14 +24,17 @@ from tvmfuse.cli.options import (
     TargetName,
 )
 from tvmfuse.cli.patterns import named, registry_with
+from tvmfuse.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tvmfuse._pipeline import Planned
     from tvmfuse.report.explain import Alone, Explanation, Fused, Refused
     from tvmfuse.report.near import Near
 
 _MAX_NEAR = 20
+_PICTURES = (".dot", ".mmd", ".onnx", ".json")
 
 
 def explain_model(
@@ -43,6 +48,17 @@ def explain_model(
     near: Annotated[
         str | None,
         typer.Option(metavar="PATTERN", help="What this pattern nearly matches, and why not."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all of it as one web page.")
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the kernels as a picture: .dot, .mmd (Mermaid), .onnx (for Netron), or "
+            ".json (a timeline for chrome://tracing).",
+        ),
     ] = None,
     planner: PlannerName = "optimal",
     cost_model: CostModelName = "learned",
@@ -64,6 +80,8 @@ def explain_model(
     registry = registry_with(patterns)
     if near is not None:
         named(registry, near)
+    if graph is not None and graph.suffix not in _PICTURES:
+        raise InputError(f"explain: --graph takes {', '.join(_PICTURES)}, but got {graph}")
     with console.stages() as begin:
         begin("import")
         imported = import_model(model, shapes=shapes)
@@ -83,6 +101,10 @@ def explain_model(
         planned = _pipeline.plan(imported.module, device, options=options)
         begin("explain")
         explanation = explain.explain_planned(planned)
+        if html is not None:
+            _write_page(html, explanation, planned, name=imported.name, target=device.spec)
+        if graph is not None:
+            _write_picture(graph, planned, name=imported.name)
     if why is not None:
         explanation = explain.about(explanation, why)
     if near is not None:
@@ -101,6 +123,37 @@ def explain_model(
         _print_near("Nearly matched", explanation.near[:_MAX_NEAR])
     else:
         _print(explanation, name=imported.name, target=device.spec)
+
+
+def _write_page(
+    path: Path, explanation: Explanation, planned: Planned, *, name: str, target: str
+) -> None:
+    from tvmfuse.report import html, machine, units
+
+    text = html.page(
+        explanation,
+        units.units(planned),
+        planned.plan,
+        name=name,
+        target=target,
+        device=machine.describe()["processor"],
+    )
+    path.write_text(text, encoding="utf-8")
+
+
+def _write_picture(path: Path, planned: Planned, *, name: str) -> None:
+    from tvmfuse.report import graph, trace, units
+
+    found = units.units(planned)
+    match path.suffix:
+        case ".dot":
+            path.write_text(graph.dot(found, name=name), encoding="utf-8")
+        case ".mmd":
+            path.write_text(graph.mermaid(found), encoding="utf-8")
+        case ".json":
+            path.write_text(json.dumps(trace.timeline(found)), encoding="utf-8")
+        case _:
+            path.write_bytes(graph.functions(found, name=name).SerializeToString())
 
 
 def _print(explanation: Explanation, *, name: str, target: str) -> None:

@@ -187,7 +187,7 @@ def explain_planned(planned: Planned) -> Explanation:
     return explain(
         planned.plan,
         planned.graphs,
-        alone_us=_alone_us(planned),
+        alone_us=times_alone(planned),
         near=find_near(planned.module, planned.registry, planned.plan.rejections),
     )
 
@@ -291,7 +291,7 @@ def _nearest(node: str, near: Sequence[Near]) -> str:
     return ""
 
 
-def _alone_us(planned: Planned) -> dict[Place, float]:
+def times_alone(planned: Planned) -> dict[Place, float]:
     """Predict the time of every operator as a kernel of its own, in microseconds."""
     times = {}
     for name, function in functions_of(planned.module):
