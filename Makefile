@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test faults coverage lint format models $(MODELS)/bench bench kernels peaks peers cost-data cost-model coverage-table pack dist clean
+.PHONY: help run test faults coverage lint format models $(MODELS)/bench bench kernels peaks peers cost-data cost-model coverage-table pack curves dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,13 @@ coverage-table: models $(MODELS)/bench/.exported ## Compile and check every know
 pack: $(VENV)/.installed $(MODELS)/bench ## Tune the benchmark networks for x86-64-v3, 5 minutes each, and write the pack that is shipped
 	$(BIN)/python scripts/tune_cpu.py $(MODELS)/bench/*.onnx --target cpu:x86-64-v3 --time 5m --resume --db tuning_logs/pack.db
 	$(BIN)/tvmfuse db pack x86-64-v3 --db tuning_logs/pack.db --output tuning_logs/packs/x86-64-v3.jsonl
+
+curves: $(VENV)/.installed $(MODELS)/bench ## Compare the tuner with an exhaustive search and with MetaSchedule (after make peers), 75 minutes
+	PYTHONPATH=. $(BIN)/python scripts/bench/tuning_curve.py kernels --models $(MODELS)/bench
+	PYTHONPATH=. $(BIN)/python scripts/bench/tuning_curve.py model $(MODELS)/bench/resnet18.onnx --seconds 1200 --ours 300 \
+		$(addprefix --python ,$(wildcard $(PEER_VENVS)/metaschedule/bin/python))
+	PYTHONPATH=. $(BIN)/python scripts/bench/tuning_curve.py show
+	$(BIN)/python scripts/readme.py
 
 dist: $(VENV)/.installed ## Build the source archive and the wheel into dist/
 	$(BIN)/python -m build

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -48,11 +49,17 @@ def stop() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def run_out_of_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (2**20, 2**20))
+    bytearray(2**30)
+
+
 LOST: Mapping[str, Callable[[], None]] = {
     "crash": crash,
     "leave": leave,
     "hang_with_the_gil": hang_with_the_gil,
     "stop": stop,
+    "run_out_of_memory": run_out_of_memory,
     "say_nonsense": say_nonsense,
     "say_half": say_half,
 }

@@ -66,6 +66,7 @@ STATUS = {
     "crash": ("crash", "signal 11"),
     "leave": ("crash", "exit 7"),
     "hang_with_the_gil": ("timeout", "no answer within 3 s"),
+    "run_out_of_memory": ("crash", "MemoryError"),
     "stop": ("timeout", "no answer within 3 s"),
     "say_nonsense": ("crash", "it has no status"),
     "say_half": ("crash", "an answer that cannot be read"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -42,6 +42,7 @@ class Search:
     costs: dict[tuple[tuple[str, object], ...], float | None] = field(default_factory=dict)
     _points: list[Point] = field(default_factory=list)
     _best: Point | None = None
+    _only: frozenset[tuple[tuple[str, object], ...]] | None = None
 
     def __post_init__(self) -> None:
         self._random = Random(self.seed)
@@ -96,6 +97,11 @@ class Search:
         chosen += self._drawn(left, chosen, count)
         return chosen[:count]
 
+    def only(self, points: Collection[tuple[tuple[str, object], ...]]) -> None:
+        """Propose nothing but these points, given by their keys."""
+        self._only = frozenset(points)
+        self._pool = [dict(point) for point in points]
+
     def potential(self) -> float:
         """Return the share of the best time that the model expects still to be saved."""
         left = self._left()
@@ -110,7 +116,7 @@ class Search:
         return [
             point
             for point in distinct([*self._pool, *near], limit=2 * _POOL)
-            if key(point) not in self.costs
+            if key(point) not in self.costs and (self._only is None or key(point) in self._only)
         ]
 
     def _drawn(self, points: list[Point], chosen: list[Point], count: int) -> list[Point]:

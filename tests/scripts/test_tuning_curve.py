@@ -1,0 +1,76 @@
+"""The search on a table of times, and the picture of what it reaches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import tuning_curve
+from chart import Line, Panel, svg
+from tuning_tables import Measured, curve, summary
+
+from tests.tuning.kernels import task
+from tvmfuse.tuning.space import key
+
+TASK = task()
+TABLE = {
+    key(point): 100.0 + 5.0 * abs(point["unroll"] - 4) + point["row_tasks"]
+    for point in [TASK.space.default, *TASK.space._all()]
+}
+
+
+def test_the_search_stays_within_the_table_and_finds_its_best() -> None:
+    half = dict(list(TABLE.items())[: len(TABLE) // 2]) | {
+        key(TASK.space.default): TABLE[key(TASK.space.default)]
+    }
+    found = curve(TASK, half, seed=1)
+    assert len(found) == len(half)
+    assert found[0] == TABLE[key(TASK.space.default)]
+    assert found[-1] == min(half.values())
+    assert found == sorted(found, reverse=True)
+
+
+def test_the_gain_is_the_share_of_what_the_best_saves() -> None:
+    measured = Measured("k", 100.0, 50.0, 4, [[100.0, 75.0, 50.0], [100.0, 100.0, 100.0, 50.0]])
+    assert [measured.gain(n) for n in (1, 2, 4)] == [0.0, 0.25, 1.0]
+    assert Measured("k", 50.0, 50.0, 1, [[50.0]]).gain(1) == 1.0
+    assert summary("k", TASK, TABLE).best_us == min(TABLE.values())
+
+
+def test_a_picture_has_all_its_lines() -> None:
+    lines = [Line("a", [(1.0, 10.0), (100.0, 1.0)]), Line("b", [(1.0, 5.0), (50.0, 5.0)], 1)]
+    panel = Panel("title", "x & y", "ms", lines, is_log_x=True, is_log_y=True)
+    tree = ElementTree.fromstring(svg([panel, panel]))
+    texts = [element.text for element in tree.iter() if element.tag.endswith("text")]
+    assert [texts.count(text) for text in ("title", "x & y", "a", "b")] == [2, 2, 2, 2]
+    curves = [element for element in tree.iter() if element.get("stroke-width")]
+    assert len(curves) == 4
+
+
+def test_what_was_measured_becomes_a_picture_and_a_text(tmp_path: Path) -> None:
+    kernel = {
+        "name": "m k",
+        "default_us": 100.0,
+        "best_us": 50.0,
+        "points": 40,
+        "curves_us": [[100.0, 50.0]],
+    }
+    ours = {
+        "seconds": 20.0,
+        "trials": 9,
+        "first_trial_s": 3.0,
+        "default_us": 5e3,
+        "tuned_us": 4e3,
+        "estimates": [[5.0, 3, 4.5e3]],
+    }
+    stock = {"seconds": 60.0, "records": 4, "reached": 2, "tasks": 9, "model_us": 9e5}
+    known = {"kernels": [kernel], "kernels_on": "here", "model": "m", "model_on": "here"}
+    known |= {"ours": ours, "stock": [stock]}
+    (tmp_path / "tuning_curve.json").write_text(json.dumps(known))
+    tuning_curve.main(["--into", str(tmp_path), "show"])
+    text = (tmp_path / "tuning_curve.md").read_text()
+    assert "95 % of its gain on 1 of 1 kernels" in text
+    assert "5.0 ms with no trial, 4.0 ms after 9 trials in 20 s" in text
+    assert "4 records on 2 of 9 kernels, 900 ms" in text
+    ElementTree.parse(tmp_path / "tuning_curve.svg")
