@@ -198,6 +198,27 @@ def padded(x: Tensor, window: Window, rows: int, columns: int, *, fill: float = 
     )
 
 
+def without_unused(result: Tensor, channels: int) -> Tensor:
+    """Return ``result`` with zeros where its last block has no channel.
+
+    Parameters
+    ----------
+    result : te.Tensor
+        (n, blocks, height, width, b).
+    channels : int
+        Channels that there are.
+    """
+    block = int(result.shape[4])
+    if channels % block == 0:
+        return result
+    zero = tirx.const(0, result.dtype)
+    return te.compute(
+        result.shape,
+        lambda n, o, h, w, oi: tirx.Select(o * block + oi < channels, result[n, o, h, w, oi], zero),
+        name="used",
+    )
+
+
 def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     """Schedule a convolution with its elementwise epilogue.
 

@@ -64,6 +64,48 @@ class TestWhatWorksOnBlocks:
         assert steps(graph, shape) == ["relu", "to_blocked", name, "add", "relu", "from_blocked"]
         assert_same_numbers(graph, shape)
 
+    @pytest.mark.parametrize("groups", [2, 4, 12])
+    def test_groups_that_are_no_whole_blocks(self, groups: int) -> None:
+        def graph(x: Any) -> Any:
+            return op.nn.relu(conv(x, 24, channels=12, groups=groups))
+
+        assert steps(graph, (1, 12, 5, 4)) == ["to_blocked", "conv2d", "relu", "from_blocked"]
+        assert_same_numbers(graph, (1, 12, 5, 4))
+
+    @pytest.mark.parametrize("kernel", [1, 3])
+    @pytest.mark.parametrize(("filters", "channels"), [(16, 16), (12, 9), (8, 3)])
+    def test_weights_that_are_known_only_at_run_time(
+        self, filters: int, channels: int, kernel: int
+    ) -> None:
+        def graph(x: Any, weight: Any) -> Any:
+            return op.nn.relu(op.nn.conv2d(x, op.tanh(weight), padding=kernel // 2))
+
+        shapes = (2, channels, 5, 6), (filters, channels, kernel, kernel)
+        found = steps(graph, *shapes)
+        assert found[0] == "tanh"
+        assert found[-3:] == ["conv2d", "relu", "from_blocked"]
+        assert_same_numbers(graph, *shapes)
+
+    def test_a_row_of_depthwise_weights_known_only_at_run_time(self) -> None:
+        def graph(x: Any, weight: Any) -> Any:
+            return op.nn.relu(op.nn.conv1d(x, weight, padding=1, groups=12))
+
+        assert steps(graph, (1, 12, 9), (12, 1, 3))[-1] == "from_blocked"
+        assert_same_numbers(graph, (1, 12, 9), (12, 1, 3))
+
+    def test_infinities_in_blocks_that_are_not_full_stay_infinities(self) -> None:
+        x = np.abs(testing.random_array((1, 9, 5, 5), "float32"))
+        x[0, 3, 2, 2] = np.inf
+        ones = [relax.const(np.ones(shape, "float32")) for shape in ((12, 9, 3, 3), (5, 12, 1, 1))]
+
+        def graph(x: Any) -> Any:
+            y = op.nn.relu(op.nn.conv2d(x, ones[0], padding=1))
+            return op.nn.conv2d(y, ones[1])
+
+        (found,) = graphs.run(laid_out(graphs.module(graph, x.shape)), x)
+        assert np.isinf(found[:, :, 1:4, 1:4]).all()
+        assert not np.isnan(found).any()
+
     def test_what_unused_lanes_hold_never_reaches_a_result(self) -> None:
         def graph(x: Any) -> Any:
             shift = np.linspace(5, 5.1, 12, dtype="float32")[:, None, None]
@@ -206,8 +248,8 @@ class TestWhatStaysPlain:
     @pytest.mark.parametrize(
         ("graph", "inputs"),
         [
-            (lambda x, w: op.nn.conv2d(x, w), (IMAGE, (8, 16, 3, 3))),
-            (lambda x: conv(x, groups=4), (IMAGE,)),
+            (lambda x, w: op.nn.conv2d(x, w, groups=4), (IMAGE, (8, 4, 3, 3))),
+            (lambda x, w: op.nn.conv2d_transpose(x, w), (IMAGE, (16, 8, 3, 3))),
             (
                 lambda x: op.nn.conv2d(
                     x, constant(3, 3, 16, 8), data_layout="NHWC", kernel_layout="HWIO"
@@ -219,8 +261,8 @@ class TestWhatStaysPlain:
             (lambda x: op.matmul(x, constant(3, 8, 6)), ((3, 5, 8),)),
         ],
         ids=[
-            "weights known at run time",
-            "groups of half a block",
+            "groups of half a block with weights known at run time",
+            "a transposed convolution with weights known at run time",
             "channels last",
             "a product of two inputs",
             "a product with a vector",

@@ -13,6 +13,7 @@ import numpy as np
 
 from tvmfuse.kernels import winograd
 from tvmfuse.kernels.gemm import pack
+from tvmfuse.kernels.grouped import Groups
 from tvmfuse.kernels.tiling import ceil_div, round_up
 from tvmfuse.passes.layout.integer_forms import (
     ChannelSums,
@@ -114,6 +115,34 @@ class ConvWeight:
             -1, self.block_out, full.shape[1] // self.block_in, self.block_in, kh, kw
         )
         return np.ascontiguousarray(parts.transpose(0, 2, 4, 5, 3, 1))
+
+
+@dataclass(frozen=True)
+class GroupedWeight:
+    """(out, in of a group, [kh,] kw) becomes (out / b, reach, kh, kw, b, b).
+
+    See :mod:`tvmfuse.kernels.grouped`.
+    """
+
+    groups: Groups
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        o, _, kh, kw = as_image(shape, len(shape))
+        block = self.groups.block
+        return (ceil_div(o, block), self.groups.reach, kh, kw, block, block)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        o, i, kh, kw = as_image(array.shape, array.ndim)
+        block = self.groups.block
+        full = np.full(self.shape(array.shape), -0.0, "f4")
+        out, within = np.meshgrid(np.arange(o), np.arange(i), indexing="ij")
+        channel = out // (o // self.groups.count) * i + within
+        near = channel // block - self.groups.first(out // block)
+        present = array.reshape(o, i, kh, kw) + np.float32(0)  # of two zeros, the positive one
+        full[out // block, near, :, :, channel % block, out % block] = present
+        return full
 
 
 @dataclass(frozen=True)
@@ -225,6 +254,7 @@ Form = (
     | Blocked
     | Trailing
     | ConvWeight
+    | GroupedWeight
     | WinogradWeight
     | TransposedWeight
     | DepthwiseWeight

@@ -12,9 +12,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tvmfuse._tvm import relax, te, tvm, tvm_ffi
+from tvmfuse._tvm import relax, tvm, tvm_ffi
 from tvmfuse.kernels.tiling import Machine
-from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form, Trailing, as_image
+from tvmfuse.passes.layout.convert import arranging, unblocking
+from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form, Trailing
 from tvmfuse.passes.layout.rewrite import (
     NotRewritable,
     Rewriter,
@@ -25,8 +26,6 @@ from tvmfuse.passes.layout.rewrite import (
 from tvmfuse.passes.layout.rules import ANCHORS, GROUP_RULES, RULES
 from tvmfuse.passes.partition import inline_group
 from tvmfuse.plan import Rejection
-
-_IMAGE_RANK = 4
 
 Var = Any  # relax.Var
 Expr = Any  # relax.Expr
@@ -212,8 +211,7 @@ class _Walk:
 
     def _convert(self, source: Var, shape: tuple[int, ...], form: Form, *, to_plain: bool) -> Expr:
         """Return a call that copies a tensor of plain ``shape`` between two forms."""
-        assert isinstance(form, Blocked)
-        emit = _unblock(shape) if to_plain else _block(shape, form)
+        emit = unblocking(shape) if to_plain else arranging(shape, form)
         prim, _, out_ty = relax.utils.gen_call_tir_inputs(emit, source)
         kernel = self._add_kernel(prim, "layout")
         param = relax.Var("x", source.ty)
@@ -265,37 +263,3 @@ def _rejection(group: Any, reason: str) -> Rejection:
 def _layout_attrs() -> Any:
     attrs = {"Primitive": 1, "tvmfuse.pattern": "layout", "tvmfuse.family": "injective"}
     return tvm.ir.make_node("ir.DictAttrs", **attrs)
-
-
-def _block(shape: tuple[int, ...], form: Blocked) -> Any:
-    """Return an emitter that copies a plain tensor into blocks."""
-    channels, block = as_image(shape, form.rank)[1], form.block
-
-    def emit(x: Any) -> Any:
-        def value(n: Any, c: Any, h: Any, w: Any, i: Any) -> Any:
-            channel = c * block + i
-            # A lower rank lacks axes in front; a row lacks the height.
-            place = (n, channel, h, w) if form.rank == _IMAGE_RANK else (n, channel, w)
-            read = x[place[form.rank - len(shape) :]]
-            if channels % block == 0:
-                return read
-            return te.if_then_else(channel < channels, read, tvm.tirx.const(0, x.dtype))
-
-        return te.compute(form.shape(shape), value, name="to_blocked")
-
-    return emit
-
-
-def _unblock(shape: tuple[int, ...]) -> Any:
-    """Return an emitter that copies blocks into a plain tensor."""
-
-    def emit(x: Any) -> Any:
-        block = int(x.shape[4])
-
-        def value(n: Any, c: Any, *axes: Any) -> Any:
-            h, w = axes if len(axes) == 2 else (0, *axes)
-            return x[n, c // block, h, w, c % block]
-
-        return te.compute(shape, value, name="from_blocked")
-
-    return emit

@@ -7,29 +7,25 @@ refuses. Layout is a matter of speed: what no rule covers stays plain.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tvmfuse._tvm import relax
-from tvmfuse.kernels import conv as conv_kernel
 from tvmfuse.kernels import elementwise as elementwise_kernel
-from tvmfuse.kernels import transposed, window, winograd
+from tvmfuse.kernels import window
 from tvmfuse.kernels.conv import Window
-from tvmfuse.kernels.transposed import Geometry
 from tvmfuse.passes.layout.attention import attention
+from tvmfuse.passes.layout.convolution import conv, conv_transpose
 from tvmfuse.passes.layout.forms import (
     PLAIN,
     Blocked,
     Channels,
-    ConvWeight,
-    DepthwiseWeight,
     Form,
     Trailing,
-    TransposedWeight,
-    WinogradWeight,
     as_image,
 )
-from tvmfuse.passes.layout.integer import integer_conv, is_integer, pad
+from tvmfuse.passes.layout.geometry import blocked_form, kernel, require_channels_first, window_of
+from tvmfuse.passes.layout.integer import pad
 from tvmfuse.passes.layout.matmul import matmul
 from tvmfuse.passes.layout.rewrite import (
     Expr,
@@ -56,74 +52,12 @@ _FINITE = (
 # These are not, or not always: full blocks only.
 _OTHER = "divide exp sqrt rsqrt log power ceil floor round"
 
-_IMAGE_RANKS = (3, 4)
-_SMALL_INPUT = 2  # an image of fewer than block / 2 channels stays as it is
-
-
-def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
-    """Convolve blocked channels, or a few plain ones, with packed weights."""
-    x, weight = call.args
-    attrs, blocked = call.attrs, _blocked(rewriter, var)
-    block = blocked.block
-    _require_channels_first(attrs)
-    if is_integer(x, weight, var):
-        geometry = _window(attrs, shape_of(weight)[2:])
-        return integer_conv(rewriter, call, geometry, blocked), blocked
-    if dtypes([x, weight, var]) != {"float32"} or not rewriter.is_constant(weight):
-        raise NotRewritable("blocked convolution needs float32 and a constant weight")
-    if str(attrs.kernel_layout) not in ("OIHW", "OIW"):
-        raise NotRewritable(f"kernel layout {attrs.kernel_layout} is not packed")
-    geometry, groups = _window(attrs, shape_of(weight)[2:]), int(attrs.groups)
-    channels_in, channels_out = shape_of(x)[1], shape_of(weight)[0]
-    if groups > 1 and groups == channels_in == channels_out:
-        args = [rewriter.take(x, blocked), rewriter.take(weight, DepthwiseWeight(block))]
-        emit = window.emit_depthwise
-        return _kernel(rewriter, args, emit, geometry, name="depthwise_conv"), blocked
-    if groups > 1 and any(c // groups % block for c in (channels_in, channels_out)):
-        raise NotRewritable("channel groups that are not whole blocks stay plain")
-    size = as_image(shape_of(x), blocked.rank)
-    if groups == 1 and winograd.is_faster(size, channels_out, geometry, rewriter.machine):
-        args = [rewriter.take(x, blocked), rewriter.take(weight, WinogradWeight(block))]
-        return _kernel(rewriter, args, winograd.emit, geometry, name="conv_winograd"), blocked
-    is_image = groups == 1 and channels_in * _SMALL_INPUT < block
-    source: Form = Trailing(blocked.rank) if is_image else blocked
-    packed = ConvWeight(1 if is_image else block, block)
-    args = [rewriter.take(x, source), rewriter.take(weight, packed)]
-    return _kernel(rewriter, args, conv_kernel.emit, geometry, name="conv", groups=groups), blocked
-
-
-def conv_transpose(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
-    """Convolve blocked channels transposed, phase by phase."""
-    x, weight = call.args
-    attrs, blocked = call.attrs, _blocked(rewriter, var)
-    _require_channels_first(attrs)
-    if dtypes([x, weight, var]) != {"float32"} or not rewriter.is_constant(weight):
-        raise NotRewritable("blocked convolution needs float32 and a constant weight")
-    if str(attrs.kernel_layout) not in ("IOHW", "IOW") or int(attrs.groups) != 1:
-        raise NotRewritable("only transposed convolutions of one group work on blocks")
-    geometry = _window(attrs, shape_of(weight)[2:])
-    if geometry.dilation != (1, 1) or 0 in (*shape_of(x), *shape_of(var)):
-        raise NotRewritable("dilated or empty transposed convolutions stay plain")
-    turned = Geometry(
-        geometry.kernel,
-        geometry.strides,
-        geometry.padding[:2],
-        as_image(shape_of(var), blocked.rank)[2:],  # type: ignore[arg-type]
-    )
-    packed = TransposedWeight(blocked.block, geometry.strides)
-    args = [rewriter.take(x, blocked), rewriter.take(weight, packed)]
-    emit: Any = transposed.emit
-    call = rewriter.kernel(
-        lambda *t: emit(*t, turned, rewriter.machine), *args, name="conv_transpose"
-    )
-    return call, blocked
-
 
 def elementwise(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Apply an elementwise operator to operands in one form."""
     if _is_plain(rewriter, call):
         return same_call(call, [take_tensor(rewriter, arg, PLAIN) for arg in call.args]), PLAIN
-    blocked = _blocked(rewriter, var)
+    blocked = blocked_form(rewriter, var)
     name = operator(call).removeprefix("relax.")
     channels = shape_of(var)[1]
     if channels % blocked.block and name in _OTHER.split():
@@ -137,7 +71,7 @@ def prelu(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     x, slope = call.args
     if _is_plain(rewriter, call):
         return plainly(rewriter, call, var)
-    blocked = _blocked(rewriter, var)
+    blocked = blocked_form(rewriter, var)
     if int(call.attrs.axis) % blocked.rank != 1 or not rewriter.is_constant(slope):
         raise NotRewritable("a prelu on blocks needs a constant slope for each channel")
     if dtypes([x, slope]) != {"float32"}:
@@ -149,11 +83,11 @@ def prelu(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 def pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Pool blocked channels."""
     (x,) = call.args
-    blocked = _blocked(rewriter, var)
-    _require_channels_first(call.attrs)
+    blocked = blocked_form(rewriter, var)
+    require_channels_first(call.attrs)
     if dtypes([x]) != {"float32"}:
         raise NotRewritable("blocked pooling needs float32")
-    geometry = _window(call.attrs, call.attrs.pool_size)
+    geometry = window_of(call.attrs, call.attrs.pool_size)
     sizes = (as_image(shape_of(v), blocked.rank)[2:] for v in (x, var))
     geometry = _as_large_as(geometry, *sizes)
     is_max = "max_pool" in operator(call)
@@ -162,25 +96,25 @@ def pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
         raise NotRewritable("the divisor of rounded-up average pooling stays plain")
     args = [rewriter.take(x, blocked)]
     if is_max:
-        return _kernel(rewriter, args, window.emit_max, geometry, name="max_pool"), blocked
+        return kernel(rewriter, args, window.emit_max, geometry, name="max_pool"), blocked
     emit = window.emit_mean
-    return _kernel(rewriter, args, emit, geometry, name="avg_pool", count_padding=count), blocked
+    return kernel(rewriter, args, emit, geometry, name="avg_pool", count_padding=count), blocked
 
 
 def global_pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Average over the whole image."""
     (x,) = call.args
-    _require_channels_first(call.attrs)
+    require_channels_first(call.attrs)
     if any(size != 1 for size in shape_of(var)[2:]):
         raise NotRewritable("adaptive pooling to more than one pixel stays plain")
-    blocked = _blocked(rewriter, var)
+    blocked = blocked_form(rewriter, var)
     return relax.op.mean(rewriter.take(x, blocked), axis=[2, 3], keepdims=True), blocked
 
 
 def reduce_image(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Reduce over all but batch and channels."""
     (x,) = call.args
-    axes, blocked = call.attrs.axis, _blocked(rewriter, x)
+    axes, blocked = call.attrs.axis, blocked_form(rewriter, x)
     if axes is None or {int(a) % blocked.rank for a in axes} != set(range(2, blocked.rank)):
         raise NotRewritable("only reductions over the whole image work on blocks")
     keep = bool(call.attrs.keepdims)
@@ -195,7 +129,7 @@ def reduce_image(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 
 def concat(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Join along the channels where every part but the last is whole blocks."""
-    parts, blocked = call.args[0], _blocked(rewriter, var)
+    parts, blocked = call.args[0], blocked_form(rewriter, var)
     if not isinstance(parts, relax.Tuple):
         raise NotRewritable("the parts are not known one by one")
     if int(call.attrs.axis) % blocked.rank != 1:
@@ -229,21 +163,6 @@ ANCHORS = frozenset(
 )
 
 
-def _blocked(rewriter: Rewriter, value: Expr) -> Blocked:
-    """Return the blocked form for tensors of the rank of ``value``."""
-    rank = len(shape_of(value))
-    if rank not in _IMAGE_RANKS:
-        raise NotRewritable("only rows and images have channels to block")
-    return Blocked(rewriter.machine.block, rank)
-
-
-def _kernel(
-    rewriter: Rewriter, args: Sequence[Expr], emit: Any, geometry: Window, *, name: str, **more: Any
-) -> Expr:
-    machine = rewriter.machine
-    return rewriter.kernel(lambda *t: emit(*t, geometry, machine, **more), *args, name=name)
-
-
 def _is_plain(rewriter: Rewriter, call: Any) -> bool:
     """Whether an operand is a plain result of this group, so that all operands must be."""
     return any(rewriter.form_of(arg) == PLAIN for arg in call.args)
@@ -259,24 +178,6 @@ def _operand_form(arg: Expr, channels: int, blocked: Blocked) -> Form:
         raise NotRewritable("an operand of higher rank stays plain")
     has_channels = as_image(shape, blocked.rank)[1] == channels
     return blocked if has_channels else Trailing(blocked.rank)
-
-
-def _require_channels_first(attrs: Any) -> None:
-    layout = str(attrs.layout if hasattr(attrs, "layout") else attrs.data_layout)
-    if layout not in ("NCHW", "NCW") or str(attrs.out_layout or layout) != layout:
-        raise NotRewritable(f"layout {layout} is not blocked")
-
-
-def _window(attrs: Any, kernel: Sequence[Any]) -> Window:
-    sizes = [int(k) for k in kernel]
-    strides, dilation = ([int(v) for v in values] for values in (attrs.strides, attrs.dilation))
-    padding = [int(p) for p in attrs.padding]
-    if min(*strides, *dilation, *padding, 1) < 0:
-        raise NotRewritable("negative padding stays plain")
-    if len(sizes) == 1:  # a row is an image of height one
-        sizes, strides, dilation = [1, *sizes], [1, *strides], [1, *dilation]
-        padding = [0, padding[0], 0, padding[1]]
-    return Window(tuple(sizes), tuple(strides), tuple(padding), tuple(dilation))  # type: ignore[arg-type]
 
 
 def _as_large_as(geometry: Window, size: tuple[int, ...], out: tuple[int, ...]) -> Window:

@@ -1,0 +1,125 @@
+"""How convolutions work on channel-blocked tensors and packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvmfuse.kernels import conv as conv_kernel
+from tvmfuse.kernels import grouped, transposed, window, winograd
+from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.grouped import Groups
+from tvmfuse.kernels.tiling import Machine
+from tvmfuse.kernels.transposed import Geometry
+from tvmfuse.passes.layout.convert import can_arrange
+from tvmfuse.passes.layout.forms import (
+    Blocked,
+    ConvWeight,
+    DepthwiseWeight,
+    Form,
+    GroupedWeight,
+    Shape,
+    Trailing,
+    TransposedWeight,
+    WinogradWeight,
+    as_image,
+)
+from tvmfuse.passes.layout.geometry import blocked_form, kernel, require_channels_first, window_of
+from tvmfuse.passes.layout.integer import integer_conv, is_integer
+from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, Var, dtypes, shape_of
+
+_SMALL_INPUT = 2  # an image of fewer than block / 2 channels stays as it is
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A kernel for one convolution, and the forms that it takes."""
+
+    name: str
+    emit: Callable[..., Any]
+    source: Form
+    weight: Form
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
+    """Convolve blocked channels, or a few plain ones, with packed weights."""
+    x, weight = call.args
+    attrs, blocked = call.attrs, blocked_form(rewriter, var)
+    require_channels_first(attrs)
+    geometry = window_of(attrs, shape_of(weight)[2:])
+    if is_integer(x, weight, var):
+        return integer_conv(rewriter, call, geometry, blocked), blocked
+    _require_float32(x, weight, var)
+    if str(attrs.kernel_layout) not in ("OIHW", "OIW"):
+        raise NotRewritable(f"kernel layout {attrs.kernel_layout} is not packed")
+    image, filters = as_image(shape_of(x), blocked.rank), shape_of(weight)[0]
+    if 0 in (*image, *shape_of(var)):
+        raise NotRewritable("empty images stay plain")
+    for way in _ways(image, filters, int(attrs.groups), geometry, blocked, rewriter.machine):
+        if rewriter.is_constant(weight) or can_arrange(way.weight):
+            break
+    else:
+        raise NotRewritable("weights of such groups are packed only when they are constant")
+    args = [rewriter.take(x, way.source), rewriter.take(weight, way.weight)]
+    emit = _clean(way.emit, filters)
+    return kernel(rewriter, args, emit, geometry, name=way.name, **way.more), blocked
+
+
+def _ways(
+    image: Shape, filters: int, groups: int, geometry: Window, blocked: Blocked, machine: Machine
+) -> list[_Way]:
+    """Return the kernels that compute a convolution, the best one first."""
+    channels, block = image[1], blocked.block
+    packed = ConvWeight(block, block)
+    if groups > 1 and groups == channels == filters:
+        return [_Way("depthwise_conv", window.emit_depthwise, blocked, DepthwiseWeight(block))]
+    if groups > 1 and (channels // groups % block or filters // groups % block):
+        parts = Groups(groups, channels, filters, block)
+        return [
+            _Way("grouped_conv", grouped.emit, blocked, GroupedWeight(parts), {"groups": parts})
+        ]
+    if groups > 1:
+        return [_Way("conv", conv_kernel.emit, blocked, packed, {"groups": groups})]
+    if channels * _SMALL_INPUT < block:
+        return [_Way("conv", conv_kernel.emit, Trailing(blocked.rank), ConvWeight(1, block))]
+    direct = _Way("conv", conv_kernel.emit, blocked, packed)
+    if not winograd.is_faster(image, filters, geometry, machine):
+        return [direct]
+    return [_Way("conv_winograd", winograd.emit, blocked, WinogradWeight(block)), direct]
+
+
+def conv_transpose(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
+    """Convolve blocked channels transposed, phase by phase."""
+    x, weight = call.args
+    attrs, blocked = call.attrs, blocked_form(rewriter, var)
+    require_channels_first(attrs)
+    _require_float32(x, weight, var)
+    if not rewriter.is_constant(weight):
+        raise NotRewritable("weights of a transposed convolution are packed only when constant")
+    if str(attrs.kernel_layout) not in ("IOHW", "IOW") or int(attrs.groups) != 1:
+        raise NotRewritable("only transposed convolutions of one group work on blocks")
+    geometry = window_of(attrs, shape_of(weight)[2:])
+    if geometry.dilation != (1, 1) or 0 in (*shape_of(x), *shape_of(var)):
+        raise NotRewritable("dilated or empty transposed convolutions stay plain")
+    _, filters, *out = as_image(shape_of(var), blocked.rank)
+    turned = Geometry(geometry.kernel, geometry.strides, geometry.padding[:2], (out[0], out[1]))
+    packed = TransposedWeight(blocked.block, geometry.strides)
+    args = [rewriter.take(x, blocked), rewriter.take(weight, packed)]
+    emit = _clean(transposed.emit, filters)
+    return kernel(rewriter, args, emit, turned, name="conv_transpose"), blocked
+
+
+def _clean(emit: Callable[..., Any], channels: int) -> Callable[..., Any]:
+    """Let ``emit`` leave zeros where the last block has no channel.
+
+    An infinity times the zero weights of such a lane is NaN, which would survive the
+    zero weights of the next convolution.
+    """
+    return lambda *args, **more: conv_kernel.without_unused(emit(*args, **more), channels)
+
+
+def _require_float32(*tensors: Expr) -> None:
+    if dtypes(tensors) != {"float32"}:
+        raise NotRewritable("blocked convolution needs float32")
