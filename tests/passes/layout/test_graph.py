@@ -110,9 +110,9 @@ class TestGroups:
 
     def test_a_group_whose_convolution_stays_plain_stays_whole(self) -> None:
         def graph(x: Any, weight: Any) -> Any:
-            return op.sqrt(op.nn.relu(op.nn.conv2d(x, weight)))
+            return op.sqrt(op.nn.relu(op.nn.conv2d(x, weight, groups=4)))
 
-        mod = graphs.module(graph, IMAGE, (8, 16, 3, 3))
+        mod = graphs.module(graph, IMAGE, (8, 4, 3, 3))
         laid = layout(partition(mod, group_of(0, 1, 2)), MACHINE)
         assert called(laid.module) == ["conv2d_relu_sqrt"]
         assert laid.rejections == ()
