@@ -75,7 +75,7 @@ def by_metaschedule(
         It failed.
     """
     script = SCRIPTS / f"{METASCHEDULE}.py"
-    command = (script, model, "--seconds", seconds, "--threads", threads)
+    command = ("-P", script, model, "--seconds", seconds, "--threads", threads)
     printed, _ = run_alone(command, threads=threads, patience_s=seconds + 900, python=python)
     return dict(json.loads(printed.splitlines()[-1]))
 

@@ -2,7 +2,7 @@
 
 As a side it loads what tuning left beside the model. As a program it tunes::
 
-    python scripts/bench/peers/metaschedule.py model.onnx --seconds 600 --threads 2
+    python -P scripts/bench/peers/metaschedule.py model.onnx --seconds 600 --threads 2
 
 Search, space, cost model and scheduler are TVM's defaults. Two things are mended,
 without which nothing at all is measured: its workers import TVM's intrinsics, which
@@ -103,7 +103,7 @@ def tune(model: Path, folder: Path, *, threads: int) -> None:
 
 def tune_for(model: Path, folder: Path, *, threads: int, seconds: float) -> str:
     """Tune in a process of its own for a while; return its last words where it failed."""
-    command = [sys.executable, __file__, str(model), "--into", str(folder)]
+    command = [sys.executable, "-P", __file__, str(model), "--into", str(folder)]
     log = folder / "log.txt"
     with log.open("w") as said:
         process = subprocess.Popen(
