@@ -4,10 +4,10 @@ As a side it loads what tuning left beside the model. As a program it tunes::
 
     python -P scripts/bench/peers/metaschedule.py model.onnx --seconds 600 --threads 2
 
-Search, space, cost model and scheduler are TVM's defaults. Two things are mended,
-without which nothing at all is measured: its workers import TVM's intrinsics, which
-takes longer than they are given (``tvmfuse/_tvm/imports.py``), and they get more
-time. Tuning has no limit of time in TVM: its process is ended when the time is over.
+Search, space and cost model are TVM's defaults. What is mended is that without which
+nothing at all is measured: its workers import TVM's intrinsics, which takes longer
+than they are given (``tvmfuse/_tvm/imports.py``), they get more time, and tasks have
+their turns one by one. Tuning has no limit of time in TVM: its process is ended.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from tvm.target import Target
 Array = np.ndarray[Any, Any]
 
 IMPORTS = Path(__file__).parents[3] / "tvmfuse" / "_tvm" / "imports.py"
-# What TVM calls unbounded: the time decides.
-TRIALS = 1_000_000
+TRIALS_PER_TURN = 64  # TVM's own number
 PATIENCE_S = 300.0
 RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
 
@@ -83,22 +82,43 @@ def repair() -> None:
 
 
 def tune(model: Path, folder: Path, *, threads: int) -> None:
-    """Tune until the process is ended."""
+    """Tune until the process is ended.
+
+    TVM's scheduler keeps no record before it has been through all tasks once, which
+    takes longer than there is time. Here each task has its turn by itself, the ones
+    with the most arithmetic first, and again and again.
+    """
     repair()
     ms = tvm.s_tir.meta_schedule
     device = target(threads)
-    ms.relax_integration.tune_relax(
-        fused(model, device),
-        params={},
-        target=device,
-        work_dir=str(folder),
-        max_trials_global=TRIALS,
-        builder=ms.builder.LocalBuilder(
-            max_workers=threads, timeout_sec=PATIENCE_S, initializer=repair
-        ),
-        runner=ms.runner.LocalRunner(timeout_sec=PATIENCE_S, initializer=repair),
-        seed=0,
+    found = ms.relax_integration.extract_tasks(fused(model, device), device)
+    found.sort(key=arithmetic, reverse=True)
+    tasks, weights = ms.relax_integration.extracted_tasks_to_tune_contexts(
+        found, str(folder), seed=0
     )
+    database = ms.database.JSONDatabase(work_dir=str(folder))
+    builder = ms.builder.LocalBuilder(
+        max_workers=threads, timeout_sec=PATIENCE_S, initializer=repair
+    )
+    runner = ms.runner.LocalRunner(timeout_sec=PATIENCE_S, initializer=repair)
+    cost_model = ms.cost_model.XGBModel()
+    while True:
+        for task, weight in zip(tasks, weights, strict=True):
+            ms.tune.tune_tasks(
+                tasks=[task],
+                task_weights=[weight],
+                work_dir=str(folder),
+                max_trials_global=TRIALS_PER_TURN,
+                builder=builder,
+                runner=runner,
+                database=database,
+                cost_model=cost_model,
+            )
+
+
+def arithmetic(task: Any) -> float:
+    """Return the operations of all places that a task stands for."""
+    return tvm.s_tir.analysis.estimate_tir_flops(task.dispatched[0]) * task.weight
 
 
 def tune_for(model: Path, folder: Path, *, threads: int, seconds: float) -> str:

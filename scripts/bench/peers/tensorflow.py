@@ -93,12 +93,14 @@ def padding(pads: list[int] | None) -> list[list[int]]:
 def conv(x: tf.Tensor, w: Array, b: Array | None = None, **given: Any) -> tf.Tensor:
     """Return a convolution, each channel by itself where there are as many groups."""
     groups, strides = given.get("group", 1), given.get("strides", [1, 1])
-    options = {"padding": padding(given.get("pads")), "dilations": given.get("dilations")}
-    if groups == x.shape[-1] and w.shape[1] == 1 and groups == w.shape[0]:
-        kernel = w.transpose(2, 3, 0, 1)
-        y = tf.nn.depthwise_conv2d(x, kernel, strides=[1, *strides, 1], **options)
+    pads, dilations = padding(given.get("pads")), given.get("dilations")
+    if w.shape[1] == 1 and groups == x.shape[-1] == w.shape[0]:
+        # Its depthwise kernel for CPUs dies of explicit padding.
+        kernel, strides = w.transpose(2, 3, 0, 1), [1, *strides, 1]
+        y = tf.nn.depthwise_conv2d(tf.pad(x, pads), kernel, strides, "VALID", dilations=dilations)
     else:
-        y = tf.nn.conv2d(x, w.transpose(2, 3, 1, 0), strides=strides, **options)
+        kernel = w.transpose(2, 3, 1, 0)
+        y = tf.nn.conv2d(x, kernel, strides, pads, dilations=dilations)
     return y if b is None else tf.nn.bias_add(y, b)
 
 

@@ -57,6 +57,16 @@ def gather_nd(data: jax.Array, indices: jax.Array, *, batch_dims: int = 0) -> ja
     return data[tuple(jnp.moveaxis(indices, -1, 0))]
 
 
+def hard_sigmoid(x: jax.Array, *, alpha: float = 0.2, beta: float = 0.5) -> jax.Array:
+    """Return alpha x + beta within 0 and 1."""
+    return jnp.clip(alpha * x + beta, 0, 1)
+
+
+def global_max_pool(x: jax.Array) -> jax.Array:
+    """Return the largest value of each channel."""
+    return jnp.max(x, tuple(range(2, x.ndim)), keepdims=True)
+
+
 def register(operator: str, function: Callable[..., jax.Array], *, versions: range) -> type:
     """Return a class that tells jaxonnxruntime how to compute an operator in its versions."""
 
@@ -73,6 +83,8 @@ def register(operator: str, function: Callable[..., jax.Array], *, versions: ran
 HANDLERS = (
     register("Clip", jnp.clip, versions=range(11, 14)),
     register("GatherND", gather_nd, versions=range(11, 14)),
+    register("GlobalMaxPool", global_max_pool, versions=range(1, 2)),
+    register("HardSigmoid", hard_sigmoid, versions=range(6, 7)),
     register("IsNaN", jnp.isnan, versions=range(9, 21)),
     register("LayerNormalization", layer_norm, versions=range(17, 18)),
 )
