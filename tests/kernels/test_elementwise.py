@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import graphs
 from tests.kernels.contract import MACHINES, Case, check, host, scaled_residual_relu, stretched
 from tvmfuse import testing
-from tvmfuse._tvm import te, topi, tvm
+from tvmfuse._tvm import relax, te, topi, tvm
 from tvmfuse.kernels import families
 from tvmfuse.kernels.tiling import Machine
 
@@ -114,3 +115,20 @@ def test_other_element_types_are_scheduled_too(dtype: str) -> None:
     out = tvm.runtime.tensor(np.zeros((50, 9), dtype))
     library["main"](tvm.runtime.tensor(values), out)
     np.testing.assert_array_equal(out.numpy(), values.T)
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_transposes_move_tiles(machine: Machine) -> None:
+    x, y = (testing.random_array(shape, "float32") for shape in [(2, 33, 5, 70), (2, 70, 33, 5)])
+    orders = ([0, 3, 1, 2], [0, 2, 3, 1], [3, 2, 1, 0], [0, 1, 3, 2])
+
+    def graph(x: Any, y: Any) -> list[Any]:
+        moved = [relax.op.permute_dims(x, order) for order in orders]
+        return [*moved, relax.op.add(moved[0], y)]
+
+    compiled = graphs.compiled(graphs.module(graph, x, y), target=graphs.on(machine))
+    *found, total = graphs.run(compiled, x, y)
+    for result, order in zip(found, orders, strict=True):
+        np.testing.assert_array_equal(result, x.transpose(order))
+    np.testing.assert_array_equal(total, x.transpose(orders[0]) + y)
+    assert {kernel.family for kernel in compiled.kernels} <= {"elementwise", "joined"}

@@ -12,6 +12,8 @@ from tvmfuse.kernels.tiling import Machine, product
 Tensor = Any  # te.Tensor
 
 _MIN_PARALLEL_ELEMENTS = 16384  # below this, starting threads costs more than it saves
+_TILE = 16  # floats of one cache line
+_MIN_TRANSPOSED = 4  # fewer neighbours than these share no line worth a tile
 
 
 def emit_prelu(x: Tensor, slope: Tensor) -> Tensor:
@@ -55,6 +57,13 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     if not loops:
         return
     total = product(blocks.extents(sch, loops))
+    is_large = total >= _MIN_PARALLEL_ELEMENTS
+    across = None if others else _transposed_loop(sch, first)
+    if across is not None:
+        row = _by_tiles(sch, loops, across, choose)
+        if choose("is_parallel", (False, True), default=is_large):
+            sch.parallel(row)
+        return
     *outer, last = loops
     if blocks.extent(sch, last) >= machine.lanes:
         options = tuple(v for v in (1, 2, 4) if v * machine.lanes <= blocks.extent(sch, last))
@@ -66,11 +75,40 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     row = sch.fuse(*outer[:-1]) if len(outer) > 2 else outer[0]
     for other in others:
         sch.reverse_compute_at(other, row)
-    is_large = total >= _MIN_PARALLEL_ELEMENTS
     if choose("is_parallel", (False, True), default=is_large):
         sch.parallel(row)
     for loop in vector:
         sch.vectorize(loop)
+
+
+def _transposed_loop(sch: Schedule, block: Block) -> Any | None:
+    """Return the loop along which an operand's neighbours lie, where it is not the last one.
+
+    Reading such an operand in the order of the result takes one element of each cache line.
+    """
+    statement, loops = sch.get(block), sch.get_loops(block)
+    axes = list(statement.iter_vars)
+    if len(axes) != len(loops) or len(loops) < 2:
+        return None
+    for read in statement.reads:
+        inner = read.region[-1].min if read.region else None
+        place = next((i for i, axis in enumerate(axes[:-1]) if axis.var.same_as(inner)), None)
+        crosses = any(axes[-1].var.same_as(part.min) for part in list(read.region)[:-1])
+        if place is not None and crosses:
+            sizes = blocks.extents(sch, [loops[place], loops[-1]])
+            return loops[place] if min(sizes) >= _MIN_TRANSPOSED else None
+    return None
+
+
+def _by_tiles(sch: Schedule, loops: list[Any], across: Any, choose: Choose) -> Any:
+    """Move square tiles, so that every cache line is read while it is there."""
+    size = choose("tile", (8, 16, 32), default=_TILE)
+    others = [loop for loop in loops[:-1] if not blocks.same_loop(sch, loop, across)]
+    row_tile, row = blocks.split(sch, across, [None, size])
+    column_tile, column = blocks.split_with_tail(sch, loops[-1], size)
+    sch.reorder(*others, row_tile, column_tile, row, column)
+    sch.unroll(column)
+    return sch.fuse(*others, row_tile) if others else row_tile
 
 
 def _flattened(sch: Schedule, block: Block) -> list[Any]:
