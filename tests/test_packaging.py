@@ -159,7 +159,8 @@ def test_make_help_explains_every_target() -> None:
     shown = subprocess.run(
         ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert re.findall(r"^  make ([a-z-]+)  ", shown, re.M) == targets.split()
+    names = [target for target in targets.split() if "$" not in target]  # not folders
+    assert re.findall(r"^  make ([a-z-]+)  ", shown, re.M) == names
 
 
 def test_readme_names_everything_that_ci_runs() -> None:
