@@ -30,7 +30,7 @@ from tvmfuse.tuning.tuner import Status
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "metaschedule.py"
 FILES = ("database_workload.json", "database_tuning_record.json")
-SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the time, at which stock records are looked at
+SHARES = (1 / 4, 1 / 2, 1.0)  # of the time, at which stock records are looked at
 
 _FINISH = """
 import json, os, runpy, sys
