@@ -125,7 +125,7 @@ def test_all_records_are_kept_at_once_where_they_help_together() -> None:
         asked.append(len(new))
         return 0.8
 
-    assert confirm(WINNERS, ratio) == WINNERS  # type: ignore[arg-type]
+    assert confirm(WINNERS, ratio).kept == WINNERS  # type: ignore[arg-type]
     assert asked == [4]
 
 
@@ -134,16 +134,22 @@ def test_the_record_that_slows_the_model_down_is_found(culprit: int) -> None:
     def ratio(old: list[Progress], new: list[Progress]) -> float:
         return 1.5 if WINNERS[culprit] in new else 0.9 ** (len(new) - len(old))
 
-    kept = confirm(WINNERS, ratio)  # type: ignore[arg-type]
+    kept = confirm(WINNERS, ratio).kept  # type: ignore[arg-type]
     assert {k.task.name for k in kept} == {"0", "1", "2", "3"} - {str(culprit)}
 
 
 def test_what_makes_no_difference_is_not_kept() -> None:
-    assert confirm(WINNERS, lambda _old, _new: 1.0) == []
+    found = confirm(WINNERS, lambda _old, _new: 1.0)
+    assert (found.kept, found.untried) == ([], [])
 
 
-def test_no_time_means_nothing_is_kept() -> None:
-    assert confirm(WINNERS, lambda _old, _new: 0.5, is_over=lambda: True) == []
+def test_without_time_all_are_tried_once_and_the_rest_is_named() -> None:
+    found = confirm(WINNERS, lambda _old, _new: 0.5, is_over=lambda: True)
+    assert (found.kept, found.untried) == (WINNERS, [])
+    found = confirm(WINNERS, lambda _old, _new: 1.5, is_over=lambda: True)
+    assert found.kept == []
+    assert sorted(kernel.task.name for kernel in found.untried) == ["0", "1", "2", "3"]
+    assert confirm([], lambda _old, _new: 0.5).kept == []
 
 
 def test_a_lucky_trial_does_not_survive_a_duel() -> None:

@@ -150,6 +150,7 @@ def _to_json(report: Report, model: str, target: Target, database: str) -> dict[
         "default_us": report.default_us,
         "tuned_us": report.tuned_us,
         "gain": report.gain,
+        "untried": list(report.untried),
         "kernels": [asdict(kernel) for kernel in report.kernels],
     }
 
@@ -163,8 +164,14 @@ def _print(report: Report, model: str, target: Target, database: str) -> None:
         f"{console.count(status.trials, 'trial')} in {report.seconds:.0f} s, "
         f"{status.failures} failed; kept in {database}"
     )
-    if not any(kernel.is_kept for kernel in report.kernels):
+    if report.untried:
+        console.print_text(
+            f"no time was left to try faster candidates of {len(report.untried)} kernels in the "
+            "model; the same command with --resume does"
+        )
+    elif not any(kernel.is_kept for kernel in report.kernels):
         console.print_text("no candidate made the model faster: the default was best already")
+    if not any(kernel.is_kept for kernel in report.kernels):
         return
     console.print_text(
         f"the whole model: {console.duration(report.default_us or 0.0)} by default, "

@@ -91,6 +91,8 @@ class Report:
         When the first candidate had been measured, from the beginning of all of it.
     seconds : float
         All that it took.
+    untried : tuple of str
+        Kernels whose faster candidates there was no time to confirm in the model.
     """
 
     status: Status
@@ -99,6 +101,7 @@ class Report:
     tuned_us: float | None
     first_s: float
     seconds: float
+    untried: tuple[str, ...] = ()
 
     @property
     def gain(self) -> float:
@@ -174,8 +177,9 @@ def tune_model(
         measure.close()  # nothing else runs while the whole model is timed
         stage(f"confirm {len(winners)} kernels in the model")
         is_over = _deadline(settings.budget, start)
-        kept = confirm(winners, whole.ratio, is_over=is_over)
-        _keep(tuner.kernels, kept, history, untried=winners if is_over() else [])
+        confirmed = confirm(winners, whole.ratio, is_over=is_over)
+        kept = confirmed.kept
+        _keep(tuner.kernels, kept, history, untried=confirmed.untried)
     return Report(
         status=tuner.status(),
         kernels=tuple(_reported(kernel, kept) for kernel in tuner.kernels),
@@ -183,6 +187,7 @@ def tune_model(
         tuned_us=whole.times_us.get(frozenset(k.task.workload.key for k in kept)),
         first_s=prepared_s + tuner.status().first_s,
         seconds=time.monotonic() - start,
+        untried=tuple(kernel.task.name for kernel in confirmed.untried),
     )
 
 

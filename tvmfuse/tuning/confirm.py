@@ -122,10 +122,26 @@ class WholeModel:
         return self._bundles[names]
 
 
+@dataclass(frozen=True)
+class Confirmed:
+    """What came of timing records in a whole model.
+
+    Parameters
+    ----------
+    kept : list of Progress
+        Kernels whose records make it faster.
+    untried : list of Progress
+        Kernels for which there was no time.
+    """
+
+    kept: list[Progress]
+    untried: list[Progress]
+
+
 def confirm(
     winners: Sequence[Progress], ratio: Ratio, *, is_over: Callable[[], bool] = lambda: False
-) -> list[Progress]:
-    """Return the kernels whose records make the whole model faster.
+) -> Confirmed:
+    """Find the kernels whose records make the whole model faster.
 
     All are tried at once; where that does not help, its halves are, down to one kernel.
 
@@ -136,14 +152,13 @@ def confirm(
     ratio : callable
         ``ratio(old, new)`` times the model with two sets of records: below 1 the new is faster.
     is_over : callable
-        Whether time is up; what was not tried then is not kept.
+        Whether time is up; all together are tried even so.
     """
     kept: list[Progress] = []
-    groups = [sorted(winners, key=lambda each: each.gain_us, reverse=True)]
-    while groups and not is_over():
+    first = sorted(winners, key=lambda each: each.gain_us, reverse=True)
+    groups = [first] if first else []
+    while groups and (groups[0] is first or not is_over()):
         group = groups.pop()
-        if not group:
-            continue
         try:
             is_faster = ratio(kept, [*kept, *group]) < 1.0 - _NEEDED_GAIN
         except TuningError as error:  # what cannot be timed in the whole is not kept
@@ -154,7 +169,7 @@ def confirm(
         elif len(group) > 1:
             middle = len(group) // 2
             groups += [group[middle:], group[:middle]]
-    return kept
+    return Confirmed(kept, [kernel for group in groups for kernel in group])
 
 
 def _names(kernels: Sequence[Progress]) -> frozenset[str]:
