@@ -48,11 +48,14 @@ def test_every_softmax_is_within_an_attention(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", COMPILED)
-def test_it_computes_what_onnx_runtime_computes(path: Path) -> None:
+def test_its_kernel_computes_what_onnx_runtime_computes(path: Path) -> None:
     reference = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     feed = {item.name: _value(item.name, item.type, item.shape) for item in reference.get_inputs()}
     expected = reference.run(None, feed)
-    session = tvmfuse.Session.of(tvmfuse.compile(path))
+    compiled = tvmfuse.compile(path)
+    families = {kernel.family for kernel in compiled.kernels if kernel.pattern == "attention"}
+    assert families == {"attention"}
+    session = tvmfuse.Session.of(compiled)
     for found, exact in zip(session.run(None, feed), expected, strict=True):
         testing.assert_close(found, exact)
 

@@ -59,7 +59,7 @@ class Attention:
     members: tuple[int, ...]
 
 
-def read(flow: Dataflow, softmax: int) -> Attention | None:
+def read(flow: Dataflow, softmax: int, *, are_numbers_known: bool = True) -> Attention | None:
     """Take the attention around a softmax apart, or return None where there is none.
 
     Parameters
@@ -68,6 +68,9 @@ def read(flow: Dataflow, softmax: int) -> Attention | None:
         A function, or a group of its own.
     softmax : int
         Position of the softmax.
+    are_numbers_known : bool
+        Whether constants stand in the function; in a group they are parameters, and were
+        looked at when it was collected.
     """
     call = flow.value(softmax)
     rank = len(operators.shape(call) or ())
@@ -77,7 +80,7 @@ def read(flow: Dataflow, softmax: int) -> Attention | None:
     if found is None:
         return None
     scores, steps = found
-    guard = _guard(flow, softmax, steps)
+    guard = _guard(flow, softmax, steps, are_numbers_known=are_numbers_known)
     weights = guard[-1] if guard else softmax
     context = _sole_user(flow, weights)
     if context is None or flow.operators[context] != "relax.matmul":
@@ -127,7 +130,9 @@ def _is_step(flow: Dataflow, producer: int, reader: int, shape: Any) -> bool:
     )
 
 
-def _guard(flow: Dataflow, softmax: int, steps: Sequence[int]) -> list[int]:
+def _guard(
+    flow: Dataflow, softmax: int, steps: Sequence[int], *, are_numbers_known: bool
+) -> list[int]:
     """Return what makes rows that are masked throughout zero after a softmax ``y``.
 
     PyTorch writes ``where(isnan(y), 0, y)``, ONNX's Attention of opset 23
@@ -138,23 +143,28 @@ def _guard(flow: Dataflow, softmax: int, steps: Sequence[int]) -> list[int]:
         return []
     condition, zero, kept = flow.value(choice).args
     test = flow.position.get(condition)
-    is_choice = kept.same_as(flow.var(softmax)) and _is_number(zero, 0.0)
+    is_zero = not are_numbers_known or _is_number(zero, 0.0)
+    is_choice = kept.same_as(flow.var(softmax)) and is_zero
     if test is None or not is_choice or _sole_user(flow, test) != choice:
         return []
     if flow.operators[test] == "relax.isnan":
         return [test, choice] if set(flow.users[softmax]) == {test, choice} else []
-    highest = _highest_of_mask(flow, test, steps)
+    highest = _highest_of_mask(flow, test, steps, are_numbers_known=are_numbers_known)
     is_read_once = _sole_user(flow, softmax) == choice
     return [highest, test, choice] if highest is not None and is_read_once else []
 
 
-def _highest_of_mask(flow: Dataflow, test: int, steps: Sequence[int]) -> int | None:
+def _highest_of_mask(
+    flow: Dataflow, test: int, steps: Sequence[int], *, are_numbers_known: bool
+) -> int | None:
     """Return the maximum along the keys of an added mask that ``test`` holds against -inf."""
     if flow.operators[test] != "relax.equal":
         return None
     reduced, lowest = flow.value(test).args
     highest = flow.position.get(reduced)
-    if highest is None or flow.operators[highest] != "relax.max" or not _is_number(lowest, -np.inf):
+    if highest is None or flow.operators[highest] != "relax.max":
+        return None
+    if are_numbers_known and not _is_number(lowest, -np.inf):
         return None
     call = flow.value(highest)
     (mask,), rank = call.args, call.ty.ndim

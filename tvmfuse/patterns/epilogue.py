@@ -116,13 +116,13 @@ class Epilogue(Generator):
                     yield Match(members, operators.family(flow.value(anchor)))
 
 
-def prefixes(flow: Dataflow, anchor: int) -> Iterator[tuple[int, ...]]:
-    """Yield ``anchor`` with ever more of its epilogue.
+def prefixes(flow: Dataflow, anchor: int, *others: int) -> Iterator[tuple[int, ...]]:
+    """Yield an anchor, or several of one shape, with ever more of the epilogue.
 
     Only sets with one result are yielded; a value inside may have several readers
     as long as all of them are inside too, as in ``x * sigmoid(x)``.
     """
-    members = {anchor}
+    members = {anchor, *others}
     refused: set[int] = set()
     while len(members) < _MAX_OPERATORS:
         added = _next(flow, anchor, members, refused)

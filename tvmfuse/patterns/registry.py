@@ -14,6 +14,7 @@ from tvmfuse.patterns.elementwise import Elementwise
 from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
+from tvmfuse.patterns.norm_linear import NormLinear
 from tvmfuse.patterns.siblings import Siblings
 from tvmfuse.patterns.softmax import Softmax
 from tvmfuse.patterns.transposed_matmul import TransposedMatmul
@@ -89,4 +90,6 @@ def default() -> Registry:
 def builtin() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
     named = (ConvBnAct(), MatmulBiasAct(), Gated(), AddLayerNorm(), Softmax(), FusedAttention())
-    return Registry((*named, TransposedMatmul(), Epilogue(), Siblings(), Elementwise()))
+    return Registry(
+        (*named, TransposedMatmul(), Epilogue(), NormLinear(), Siblings(), Elementwise())
+    )

@@ -144,7 +144,7 @@ class Siblings(Generator):
             sets = [tuple(part) for part in by_kind.values()]
             for siblings in dict.fromkeys([*sets, tuple(readers)]):
                 if len(siblings) > 1:
-                    yield from _matches(flow, siblings)
+                    yield from matches(flow, siblings)
 
 
 def _readers(flow: Dataflow) -> Iterator[list[int]]:
@@ -162,7 +162,7 @@ def _readers(flow: Dataflow) -> Iterator[list[int]]:
     yield from of_tensor.values()
 
 
-def _matches(flow: Dataflow, siblings: Sequence[int]) -> Iterator[Match]:
+def matches(flow: Dataflow, siblings: Sequence[int]) -> Iterator[Match]:
     """Yield the siblings that do not depend on one another, with what only they feed."""
     tails = {anchor: list(prefixes(flow, anchor)) for anchor in siblings}
     last = max([*siblings, *(tail[-1][-1] for tail in tails.values() if tail)])

@@ -45,6 +45,8 @@ def test_it_is_one_kernel_and_right(options, has_bias):
     target = resolve("cpu")
     groups = _pipeline.plan(mod, target).plan.groups
     assert [group.candidate.pattern for group in groups] == ["attention"]
+    kernels = _pipeline.prepare(mod, target).schedules.kernels.values()
+    assert [kernel.family for kernel in kernels] == ["attention"]
     executable = tvm.compile(mod, target.tvm(), relax_pipeline=_pipeline.pipeline(target))
     (found,) = testing.run(executable, inputs_of(mod, values))
     exact = {name: value.astype(np.float64) for name, value in values.items()}

@@ -32,6 +32,7 @@ from tvmfuse.kernels.gemm.products import (
     pack,
     prepared,
     rows_for,
+    whole_tiles,
 )
 from tvmfuse.kernels.gemm.scheduling import register_tile, schedule
 
@@ -44,4 +45,5 @@ __all__ = [
     "register_tile",
     "rows_for",
     "schedule",
+    "whole_tiles",
 ]

@@ -103,6 +103,13 @@ def flattened(x: Tensor) -> Tensor:
     return te.compute((math.prod(lead), k), element, name="flat")
 
 
+def whole_tiles(x: Tensor, rows: int) -> Tensor:
+    """Return a matrix whose last row is repeated until its tiles of ``rows`` are whole."""
+    m, k = (int(d) for d in x.shape)
+    shape = (round_up(m, rows), k)
+    return te.compute(shape, lambda i, at: x[_clamped(i, m, rows), at], name="tiles")
+
+
 def unflattened(result: Tensor, lead: Sequence[int], n: int, dtype: str) -> Tensor:
     """Return the first ``n`` columns of a matrix as a tensor (..., n) of given leading axes."""
 

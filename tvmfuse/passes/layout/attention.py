@@ -31,7 +31,7 @@ def attention(rewriter: Rewriter) -> tuple[Expr, Form]:
     """
     flow = Dataflow.of("group", rewriter.function)
     softmax = next((i for i, op in enumerate(flow.operators) if op == "relax.nn.softmax"), None)
-    found = read(flow, softmax) if softmax is not None else None
+    found = None if softmax is None else read(flow, softmax, are_numbers_known=False)
     if found is None or len(found.members) != len(flow.bindings):
         raise NotRewritable("the group holds more than attention")
     params = list(rewriter.function.params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tvmfuse.kernels import gemm
+from tvmfuse.kernels import gemm, reduction
 from tvmfuse.kernels.gemm import direct, integer
 from tvmfuse.kernels.half import FLOATS
 from tvmfuse.kernels.tiling import gemm_tile
@@ -36,6 +36,11 @@ def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
         raise NotRewritable("packing needs one weight matrix and rows to multiply by it")
     if len(shape_of(var)) != len(rows):
         raise NotRewritable("the weight's leading ones widen the result")
+    norm = rewriter.prologue(x)
+    if norm is not None and dtypes([x, weight, var]) == {"float32"}:
+        return _normalised(rewriter, norm, weight), PLAIN
+    if norm is not None:
+        raise NotRewritable("a norm in a product needs float32")
     if dtypes([x, weight, var]) <= set(FLOATS):
         return _floats(rewriter, x, weight, var), PLAIN
     if dtypes([x]) <= _BYTES and dtypes([weight]) <= _INTEGERS and dtypes([var]) == {"int32"}:
@@ -73,6 +78,31 @@ def _few_rows(rewriter: Rewriter, x: Expr, weight: Expr, var: Var) -> Expr:
         return direct.emit(a, b, machine, transposed=is_turned, dtype=dtype)
 
     return rewriter.kernel(emit, *args, name="matmul")
+
+
+def _normalised(rewriter: Rewriter, norm: Any, weight: Expr) -> Expr:
+    """Multiply rows that each task normalises first."""
+    machine, n, lead = rewriter.machine, shape_of(weight)[-1], shape_of(norm)[:-1]
+    columns = gemm_tile(math.prod(lead), n, machine).columns
+    rows = gemm.rows_for(math.prod(lead), columns, machine)
+    parameters = [rewriter.take(parameter, PLAIN) for parameter in norm.args[1:]]
+    args = [rewriter.take(norm.args[0], PLAIN), *parameters]
+    args.append(rewriter.take(weight, Panels(columns)))
+
+    def emit(x: Any, gamma: Any, *others: Any) -> Any:
+        *beta, panels = others
+        normal = reduction.normalize(
+            gemm.whole_tiles(gemm.flattened(x), rows),
+            (1,),
+            machine.lanes,
+            epsilon=float(norm.attrs.epsilon),
+            centered=bool(beta),
+            affine=lambda y, i: y * gamma[i[1]] + (beta[0][i[1]] if beta else 0),
+        )
+        taken = gemm.prepared(normal, lambda *i: normal[i], rows)
+        return gemm.emit_packed(taken, panels, n, machine, lead=lead)
+
+    return rewriter.kernel(emit, *args, name="norm_matmul")
 
 
 def _integers(rewriter: Rewriter, x: Expr, weight: Expr) -> Expr:

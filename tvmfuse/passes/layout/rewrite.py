@@ -37,6 +37,9 @@ class Rewritten:
     forms: tuple[Form, ...]
 
 
+PROLOGUES = ("relax.nn.layer_norm", "relax.nn.rms_norm")
+"""Operators on rows that a product of the same group takes in: it computes them itself."""
+
 Rule = Callable[["Rewriter", Any, Var], tuple[Expr, Form]]
 GroupRule = Callable[["Rewriter"], tuple[Expr, Form]]
 
@@ -65,6 +68,7 @@ class Rewriter:
     _params: dict[tuple[int, Form], Var] = field(default_factory=dict)
     _values: dict[Var, tuple[Var, Form]] = field(default_factory=dict)
     _bindings: list[Any] = field(default_factory=list)
+    _prologues: dict[Var, Any] = field(default_factory=dict)
 
     def run(self, rules: Mapping[str, Rule]) -> Rewritten:
         """Rewrite the group.
@@ -78,6 +82,9 @@ class Rewriter:
         results = list(body.body.fields) if isinstance(body.body, relax.Tuple) else [body.body]
         for binding in body.blocks[0].bindings:
             call = binding.value
+            if operator(call) in PROLOGUES and self._feeds_products_only(binding.var):
+                self._prologues[binding.var] = call
+                continue
             rule = rules.get(operator(call), plainly)
             expr, form = rule(self, call, binding.var)
             kind = type(binding.var)
@@ -150,6 +157,18 @@ class Rewriter:
         """Return what a variable of the group is bound to, or the argument itself."""
         bindings = self.function.body.blocks[0].bindings
         return next((b.value for b in bindings if b.var.same_as(value)), value)
+
+    def prologue(self, value: Expr) -> Any:
+        """Return the call that a product computes of its own rows first, or None."""
+        return self._prologues.get(value)
+
+    def _feeds_products_only(self, value: Var) -> bool:
+        """Whether all that reads a value of this group multiplies it by a weight."""
+        calls = [binding.value for binding in self.function.body.blocks[0].bindings]
+        readers = [call for call in calls if value in relax.analysis.free_vars(call)]
+        return bool(readers) and all(
+            operator(call) == "relax.matmul" and call.args[0].same_as(value) for call in readers
+        )
 
     def form_of(self, value: Expr) -> Form | None:
         """Return the form of a result of this group, or None for an argument."""
