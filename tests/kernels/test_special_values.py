@@ -14,9 +14,11 @@ from tests import graphs
 from tests.kernels.contract import MACHINES
 from tests.kernels.test_window import patches
 from tvmfuse import testing
-from tvmfuse._tvm import relax
+from tvmfuse._pipeline import pipeline
+from tvmfuse._tvm import relax, tirx, tvm
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.tiling import Machine
+from tvmfuse.targets import resolve
 
 NAN, INF = np.nan, np.inf
 
@@ -156,3 +158,52 @@ def test_half_precision_is_computed_in_float32(graph: Any, reference: Any, offse
     # Rounded once, at the end.
     unit = np.finfo("float16").eps
     np.testing.assert_allclose(found.astype(np.float64), exact, rtol=unit, atol=unit * 1e-3)
+
+
+CHOICES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "relu": (lambda x, y: op.nn.relu(x), lambda x, y: np.maximum(x, 0)),
+    "leaky relu": (
+        lambda x, y: op.nn.leakyrelu(x, 0.5),
+        lambda x, y: np.where(x < 0, x / 2, x),
+    ),
+    "clip": (lambda x, y: op.clip(x, -1.0, 1.0), lambda x, y: np.clip(x, -1, 1)),
+    "maximum": (op.maximum, np.maximum),
+    "minimum": (op.minimum, np.minimum),
+    "max of rows": (lambda x, y: op.max(x, [1]), lambda x, y: x.max(1)),
+    "min of columns": (
+        lambda x, y: op.min(x, [0], keepdims=True),
+        lambda x, y: x.min(0, keepdims=True),
+    ),
+    "max of all": (lambda x, y: op.max(x), lambda x, y: x.max()),
+}
+
+
+def test_choices_keep_nan_in_float64(subtests: pytest.Subtests) -> None:
+    x, y = X.astype("float64"), Z.astype("float64")
+    x[0, 2] += 1e-12  # lost in float32
+    mod = graphs.module(lambda x, y: [graph(x, y) for graph, _ in CHOICES.values()], x, y)
+    with np.errstate(all="ignore"):
+        for name, found in zip(CHOICES, graphs.run(mod, x, y), strict=True):
+            with subtests.test(name):
+                assert found.dtype == np.float64
+                np.testing.assert_array_equal(found, CHOICES[name][1](x, y))
+    image = np.concatenate([x, y])[None]
+    mod = graphs.module(lambda x: op.nn.max_pool1d(x, 2, 2), image)
+    (found,) = graphs.run(mod, image)
+    np.testing.assert_array_equal(found, np.maximum(image[..., ::2], image[..., 1::2]))
+
+
+def test_choices_keep_nan_with_symbolic_extents(subtests: pytest.Subtests) -> None:
+    builder, kind = relax.BlockBuilder(), relax.TensorType((tirx.Var("n", "int64"), 4), "float32")
+    params = [relax.Var(name, kind) for name in "xy"]
+    with builder.function("main", params):
+        with builder.dataflow():
+            results = [builder.emit_output(graph(*params)) for graph, _ in CHOICES.values()]
+        builder.emit_func_output(relax.Tuple(results))
+    built = tvm.compile(builder.get(), resolve("cpu").tvm(), relax_pipeline=pipeline())
+    main = relax.VirtualMachine(built, tvm.cpu())["main"]
+    outputs = [found.numpy() for found in main(tvm.runtime.tensor(X), tvm.runtime.tensor(Z))]
+    with np.errstate(all="ignore"):
+        for name, found in zip(CHOICES, outputs, strict=True):
+            with subtests.test(name):
+                testing.assert_close(found, CHOICES[name][1](X, Z).astype(np.float64))

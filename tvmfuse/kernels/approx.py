@@ -196,7 +196,8 @@ def _expr(x: Expr) -> Expr:
 
 
 def _llvm(name: str, *args: Expr) -> Expr:
-    return tirx.call_llvm_pure_intrin("float32", name, *args)
+    args = tuple(_expr(arg) for arg in args)
+    return tirx.call_llvm_pure_intrin(str(args[0].ty.dtype), name, *args)
 
 
 def _as(x: Expr, value: float) -> Expr:

@@ -114,6 +114,7 @@ def _by_tiles(sch: Schedule, loops: list[Any], across: Any, choose: Choose) -> A
 def _flattened(sch: Schedule, block: Block) -> list[Any]:
     """Return the loops of ``block``, fused to one where it reads where it writes."""
     loops = sch.get_loops(block)
+    blocks.extents(sch, loops)  # refuses symbolic ones
     if len(loops) > 1 and len(blocks.outputs(sch)) == 1 and _is_pointwise(sch, block):
         return [sch.fuse(*loops)]
     return list(loops)

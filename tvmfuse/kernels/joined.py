@@ -154,10 +154,11 @@ def _is_parallel(stmt: Stmt) -> bool:
 
 def _steps(part: Function) -> int:
     """Return how often the blocks of an unscheduled part run."""
-    return sum(
-        product(int(axis.dom.extent) for axis in block.iter_vars)
-        for block in map(_block, _nests(part.body.block.body))
-    )
+    found = [_block(nest) for nest in _nests(part.body.block.body)]
+    extents = [[axis.dom.extent for axis in block.iter_vars] for block in found]
+    if not all(isinstance(d, int | tirx.IntImm) for sizes in extents for d in sizes):
+        raise LoweringError("parts of symbolic extents cannot be shared out")
+    return sum(product(int(d) for d in sizes) for sizes in extents)
 
 
 def _nests(body: Stmt) -> list[Stmt]:

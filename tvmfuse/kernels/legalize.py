@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
-from tvmfuse.kernels import approx, gemm, half, quantise, reduction, window
+from tvmfuse.kernels import approx, gemm, half, quantise, reduction, selection, window
 from tvmfuse.kernels.rows import Combine, Rows, maximum, minimum, reduce, sums
 from tvmfuse.kernels.tiling import Machine
 
@@ -24,18 +24,16 @@ Builder = Any  # relax.BlockBuilder
 Rule = Callable[[Builder, Call], Any]
 Tensor = Any  # te.Tensor
 
+_POOLING = tuple(f"relax.nn.max_pool{n}d" for n in (1, 2, 3))
+
 
 def rules(machine: Machine) -> Mapping[str, Rule]:
     """Return the rules by operator, as ``relax.transform.LegalizeOps`` takes them."""
     makers = {
         **{f"relax.{name}": _unary(f) for name, f in _UNARY.items()},
-        "relax.maximum": _binary(approx.maximum),
-        "relax.minimum": _binary(approx.minimum),
         **{f"relax.{name}": _half(f) for name, f in _ARITHMETIC.items()},
-        "relax.clip": _clip,
-        "relax.nn.leakyrelu": _leaky_relu,
         "relax.matmul": _matmul(machine),
-        **{f"relax.nn.max_pool{n}d": _max_pool for n in (1, 2, 3)},
+        **dict.fromkeys(_POOLING, _max_pool),
         "relax.nn.softmax": _softmax(machine, is_log=False),
         "relax.nn.log_softmax": _softmax(machine, is_log=True),
         "relax.nn.layer_norm": _layer_norm(machine),
@@ -45,19 +43,21 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         "relax.max": _reduce(machine, maximum),
         "relax.min": _reduce(machine, minimum),
     }
-    guarded = {name: _guarded(rule) for name, rule in makers.items()}
-    return {**guarded, "relax.astype": half.astype, "relax.quantize": quantise.legalize}
+    others = selection.rules()
+    guarded = {name: _guarded(rule, others.get(name)) for name, rule in makers.items()}
+    return {**others, **guarded, "relax.astype": half.astype, "relax.quantize": quantise.legalize}
 
 
-def _guarded(rule: Rule) -> Rule:
-    """Apply ``rule`` to static tensors of one float type, and TVM's own rule to all others."""
+def _guarded(rule: Rule, otherwise: Rule | None = None) -> Rule:
+    """Apply ``rule`` to static tensors of one float type, else another one, else TVM's own."""
 
     def legalize(builder: Builder, call: Call) -> Any:
         if _is_covered(call):
             result = rule(builder, call)
             if result is not None:
                 return result
-        return call.op.get_attr("FLegalize")(builder, call)
+        fallback = otherwise or call.op.get_attr("FLegalize")
+        return fallback(builder, call)
 
     return legalize
 
@@ -65,7 +65,8 @@ def _guarded(rule: Rule) -> Rule:
 def _is_covered(call: Call) -> bool:
     tensors = [arg for arg in call.args if hasattr(arg.ty, "shape") and hasattr(arg.ty, "ndim")]
     dtype = str(call.ty.dtype)
-    return dtype in half.FLOATS and all(
+    is_pooling = str(call.op.name) in _POOLING  # it only chooses, in any float type
+    return (dtype in half.FLOATS or (is_pooling and dtype == "float64")) and all(
         str(t.ty.dtype) == dtype
         and t.ty.shape is not None
         and all(isinstance(d, int | tirx.IntImm) for d in t.ty.shape)
@@ -80,7 +81,7 @@ def _computed(builder: Builder, call: Call, emit: Callable[..., Tensor], *args: 
     def converted(*tensors: Tensor) -> Tensor:
         return half.cast(emit(*(half.cast(tensor, "float32") for tensor in tensors)), dtype)
 
-    wanted = emit if dtype == "float32" else converted
+    wanted = emit if dtype in ("float32", "float64") else converted
     return builder.call_te(wanted, *args, primfunc_name_hint=_name(call))
 
 
@@ -100,13 +101,12 @@ _UNARY: Mapping[str, Callable[[Any], Any]] = {
     "tanh": approx.tanh,
     "erf": approx.erf,
     "sigmoid": approx.sigmoid,
-    "nn.relu": approx.relu,
     "nn.gelu": _gelu,
     "nn.gelu_tanh": _gelu_tanh,
     "nn.silu": lambda x: x * approx.sigmoid(x),
 }
 
-APPROXIMATED = frozenset(f"relax.{name}" for name in _UNARY) - {"relax.nn.relu"}
+APPROXIMATED = frozenset(f"relax.{name}" for name in _UNARY)
 """Operators whose kernels name intermediate values, see :mod:`approx`."""
 
 
@@ -151,28 +151,6 @@ def _half(function: Callable[[Any, Any], Any]) -> Rule:
         return None if str(call.ty.dtype) == "float32" else compute(builder, call)
 
     return rule
-
-
-def _clip(builder: Builder, call: Call) -> Any:
-    low, high = (_number(arg) for arg in call.args[1:3])
-    if low is None or high is None:
-        return None
-
-    def emit(x: Tensor) -> Tensor:
-        return te.compute(x.shape, lambda *i: approx.clip(x[i], low, high), name="clip")
-
-    return _computed(builder, call, emit, call.args[0])
-
-
-def _leaky_relu(builder: Builder, call: Call) -> Any:
-    alpha = float(call.attrs.alpha)
-    slope, zero = tirx.const(alpha, "float32"), tirx.const(0, "float32")
-
-    def value(x: Any) -> Any:
-        is_below = 0 <= alpha <= 1  # then the larger of the two is the right one
-        return tirx.Max(x * slope, x) if is_below else tirx.Select(x < zero, x * slope, x)
-
-    return _unary(value)(builder, call)
 
 
 def _matmul(machine: Machine) -> Rule:
@@ -303,12 +281,6 @@ def _finish(total: Tensor, rows: Rows, *, scale: Any, keep: bool) -> Tensor:
 def _broadcast(x: Tensor, index: Any) -> tuple[Any, ...]:
     lead = len(index) - len(x.shape)
     return tuple(0 if int(d) == 1 else index[lead + i] for i, d in enumerate(x.shape))
-
-
-def _number(expr: Any) -> float | None:
-    value = getattr(expr, "value", expr)
-    value = getattr(value, "value", value)
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _name(call: Call) -> str:
