@@ -77,6 +77,33 @@ def test_every_operator_has_the_name_of_its_node(cli: Cli, gated: Path) -> None:
     assert nodes == {"/proj/MatMul", "/act/HardSwish", "/pick/ArgMax"}
 
 
+def test_nodes_of_several_results_keep_their_names(cli: Cli, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": (4, 2, 3, 3), "scale": (4,), "shift": (4,), "mean": (4,), "var": (4,)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="/stem/Conv", pads=[1] * 4),
+        helper.make_node("Exp", ["c"], ["e"], name="/stem/Exp"),
+        helper.make_node(
+            "BatchNormalization", ["e", "scale", "shift", "mean", "var"], ["n"], "/bn"
+        ),
+        helper.make_node("Split", ["n"], ["a", "b"], name="/cut", axis=1, num_outputs=2),
+        helper.make_node("Mul", ["a", "b"], ["y"], name="/join"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 6, 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 6, 6])
+    initializers = [
+        numpy_helper.from_array(rng.uniform(0.5, 1, shape).astype("float32"), name)
+        for name, shape in weights.items()
+    ]
+    graph = helper.make_graph(nodes, "net", [x], [y], initializers)
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    found = cli("explain", tmp_path / "net.onnx", "--json").json
+    nodes_ = {node for group in found["fused"] for node in group["nodes"]}
+    nodes_ |= {op["node"] for op in found["alone"]}
+    assert nodes_ == {"/stem/Conv", "/stem/Exp", "/bn", "/cut", "/join"}
+
+
 def test_every_operator_has_a_group_or_a_reason(cli: Cli, gated: Path) -> None:
     found = cli("explain", gated, "--json").json
     assert found["ops"] == found["fused_ops"] + len(found["alone"])

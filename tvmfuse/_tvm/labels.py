@@ -14,13 +14,13 @@ from tvmfuse._tvm import relax, tvm
 _LABEL = "tvmfuse label: "
 
 
-def with_label(call: Any, label: str) -> Any:
+def with_label(call: Any, name: str) -> Any:
     """Return a call under a label, whatever binds it later."""
-    span = tvm.ir.Span(tvm.ir.SourceName(_LABEL + label), 0, 0, 0, 0)
+    span = tvm.ir.Span(tvm.ir.SourceName(_LABEL + name), 0, 0, 0, 0)
     return relax.Call(call.op, call.args, call.attrs, call.ty_args, span)
 
 
-def flattened(expr: Any, label: str, variable: Any) -> tuple[list[Any], Any]:
+def flattened(expr: Any, name: str, variable: Any) -> tuple[list[Any], Any]:
     """Bind the calls nested in an expression, each under a label.
 
     ``relax.transform.Normalize`` would bind them too, but loses the span of a call whose
@@ -30,8 +30,8 @@ def flattened(expr: Any, label: str, variable: Any) -> tuple[list[Any], Any]:
     ----------
     expr : relax.Expr
         What is to be bound.
-    label : str
-        For the calls that have none.
+    name : str
+        Label of the calls that have none.
     variable : type
         ``relax.DataflowVar`` inside a dataflow block, else ``relax.Var``.
 
@@ -53,7 +53,7 @@ def flattened(expr: Any, label: str, variable: Any) -> tuple[list[Any], Any]:
             return part
         args = [bound(arg) for arg in part.args]
         call = relax.Call(part.op, args, part.attrs, part.ty_args)
-        return with_label(call, _label(part) or label)
+        return with_label(call, label(part) or name)
 
     def bound(part: Any) -> Any:
         if isinstance(part, relax.Tuple):
@@ -72,9 +72,10 @@ def flattened(expr: Any, label: str, variable: Any) -> tuple[list[Any], Any]:
 
 def label_of(binding: Any) -> str:
     """Return the label of the call that a binding holds, else the name of its variable."""
-    return _label(binding.value) or str(binding.var.name)
+    return label(binding.value) or str(binding.var.name)
 
 
-def _label(expr: Any) -> str:
+def label(expr: Any) -> str:
+    """Return the label of a call, "" where it has none."""
     source = getattr(getattr(expr.span, "source_name", None), "name", "")
     return str(source.removeprefix(_LABEL)) if source.startswith(_LABEL) else ""

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from tvmfuse._tvm import relax, tvm
-from tvmfuse._tvm.labels import label_of
+from tvmfuse._tvm.labels import label, label_of
 from tvmfuse.patterns import operators
 from tvmfuse.plan import OpKind
 
@@ -125,7 +125,15 @@ class Dataflow:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """What a person calls each binding: its name in the model file, else its variable's."""
-        return tuple(label_of(binding) for binding in self.bindings)
+        return tuple(self._label(binding) for binding in self.bindings)
+
+    def _label(self, binding: Any) -> str:
+        """Return the label of a binding; what is taken out of a tuple is named by the tuple."""
+        if isinstance(binding.value, relax.TupleGetItem):
+            source = self.position.get(binding.value.tuple_value)
+            if source is not None and (known := label(self.value(source))):
+                return known
+        return label_of(binding)
 
     def value(self, position: int) -> Any:
         """Return the expression bound at ``position``."""

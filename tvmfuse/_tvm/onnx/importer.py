@@ -126,10 +126,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             return
         self._check_type(name, value)
         if isinstance(value, tvm.ir.Call):
-            variable = self.bb.emit(value, name_hint=identifier(name))
-            self._nodes[name] = variable
+            value = self._nodes[name] = self.bb.emit(value, name_hint=identifier(name))
+        if isinstance(value, relax.Var):  # one of several results is bound already
             assert self._current is not None
-            self.labels[str(variable.name)] = self._current.name or name
+            self.labels.setdefault(str(value.name), self._current.name or name)
 
     def _check_type(self, name: str, value: relax.Expr) -> None:
         """Raise unless ``value`` has a possible type, and the one that ONNX infers for it."""
