@@ -79,7 +79,10 @@ def kernels_panel(kernels: list[Measured]) -> Panel:
 def model_panel(known: Mapping[str, Any]) -> Panel:
     """Return the time of a whole model over the time of tuning."""
     mine = known["ours"]
-    points = [(s, time_us / 1e3) for s, _, time_us in mine["estimates"]]
+    # What was estimated on the way began at another measurement of the default.
+    begun_us = mine["estimates"][0][2] if mine["estimates"] else 1.0
+    factor = (mine["default_us"] or begun_us) / begun_us
+    points = [(s, factor * time_us / 1e3) for s, _, time_us in mine["estimates"]]
     first = [(mine["first_trial_s"], mine["default_us"] / 1e3)] if mine["default_us"] else []
     last = [(mine["seconds"], mine["tuned_us"] / 1e3)] if mine["tuned_us"] else []
     lines = [Line("tvmfuse", [*first, *points, *last], 0)]
