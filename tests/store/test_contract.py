@@ -129,6 +129,8 @@ def test_records_are_filtered_and_counted(store: Store, key: str) -> None:
     store.commit(ok(key), ok(key, family="conv"), ok(other, device=GPU, target=CUDA))
     store.commit(Record(other, CPU, LLVM, "crash", family="gemm"))
     assert len(list(store.records(Filter(workload=key)))) == 2
+    assert len(list(store.records(Filter(key=key)))) == 2
+    assert list(store.records(Filter(key=key[:8]))) == []
     assert len(list(store.records(Filter(kind="cuda", device_family="sm_90")))) == 1
     assert len(list(store.records(Filter(family="gemm", status="ok")))) == 2
     assert [row[:3] for row in store.count("kind", "status")] == [

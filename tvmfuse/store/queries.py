@@ -20,6 +20,8 @@ class Filter:
     ----------
     workload : str, optional
         Beginning of the workload's key.
+    key : str, optional
+        The whole of it, which is found by the index.
     kind, device_family : str, optional
         Kind and family of the device.
     family : str, optional
@@ -35,6 +37,7 @@ class Filter:
     """
 
     workload: str | None = None
+    key: str | None = None
     kind: str | None = None
     device_family: str | None = None
     family: str | None = None
@@ -60,6 +63,9 @@ class Filter:
         ]
         if self.workload:
             found.append(schema.workloads.c.key.startswith(self.workload, autoescape=True))
+        if self.key is not None:
+            one = sa.select(schema.workloads.c.id).where(schema.workloads.c.key == self.key)
+            found.append(schema.records.c.workload_id == one.scalar_subquery())
         if self.has_trace:
             found.append(schema.records.c.trace.is_not(None))
         return found

@@ -67,15 +67,11 @@ class StoreHistory:
 
     def past(self, task: Task) -> list[Trial]:
         """Return the trials of a kernel on this very device, oldest first."""
-        key = self._key(task)
-        wanted = Filter(workload=key)  # by the beginning of its key
+        wanted = Filter(key=self._key(task))
         return [
             Trial(self._point(task, record), _plain(record), record.times_us, record.reason)
             for record in self.store.records(wanted)
-            if record is not None
-            and record.workload == key
-            and self._is_here(record)
-            and self._is_current(task, record)
+            if record is not None and self._is_here(record) and self._is_current(task, record)
         ]
 
     def similar(self, task: Task) -> list[Sample]:
