@@ -180,13 +180,18 @@ def _fold_constants(model: onnx_ir.Model) -> None:
             model,
             onnx_shape_inference=True,
             output_size_limit=LARGEST_CONSTANT,
-            should_fold=_is_small,
+            should_fold=_is_worth_folding,
         )
         if not folded.modified:
             return
 
 
-def _is_small(node: onnx_ir.Node) -> bool:
+def _is_worth_folding(node: onnx_ir.Node) -> bool:
+    """Whether a constant result is small, and no weight of bytes that a kernel can read."""
+    if node.op_type == "Cast" and node.inputs[0] is not None:
+        is_bytes = node.inputs[0].dtype in (onnx_ir.DataType.INT8, onnx_ir.DataType.UINT8)
+        if is_bytes and node.inputs[0].shape is not None and len(node.inputs[0].shape) > 1:
+            return False
     shapes = [output.shape for output in node.outputs if output.shape is not None]
     sizes = [math.prod(extent for extent in s if isinstance(extent, int)) for s in shapes]
     return max(sizes, default=0) <= LARGEST_CONSTANT

@@ -16,6 +16,7 @@ from tvmfuse.passes.rules.share import share_equal_values
 from tvmfuse.passes.rules.slices import product_of_slices
 from tvmfuse.passes.rules.stacks import operator_for_stack
 from tvmfuse.passes.rules.te_calls import operator_for_te_call
+from tvmfuse.passes.rules.weight_only import byte_weight
 
 
 def canonicalise(mod: Any) -> Any:
@@ -73,6 +74,7 @@ _SIMPLIFICATIONS = (
     operator_for_stack,
     integer_product,
     integer_convolution,
+    byte_weight,
     product_of_slices,
     write_attention_out,
 )

@@ -16,6 +16,7 @@ from tvmfuse._tvm.onnx import (
 )
 
 CONVERTERS = {
+    "Cast": quantized.convert_cast,
     "Clip": elementwise.convert_clip,
     "ConvInteger": quantized.convert_conv_integer,
     "Equal": arithmetic.convert_equal,

@@ -7,8 +7,25 @@ where a float32 sum falls on the edge between two, and kernels that fuse.
 
 from __future__ import annotations
 
+import onnx
+
 from tvmfuse._tvm import relax
-from tvmfuse._tvm.onnx.node import Node
+from tvmfuse._tvm.onnx.node import Node, dtype_of, is_constant
+
+
+def convert_cast(node: Node) -> relax.Expr:
+    """Convert ``Cast``, but leave weights of bytes to the compiler, which knows what reads them.
+
+    TVM 0.27 widens every constant at once, to four times its size.
+    """
+    value = node.inputs[0]
+    is_weight = (
+        is_constant(value)
+        and dtype_of(value) in ("int8", "uint8")
+        and value.ty.ndim > 1
+        and int(node.attrs["to"]) == onnx.TensorProto.FLOAT
+    )
+    return relax.op.astype(value, "float32") if is_weight else node.default()
 
 
 def convert_conv_integer(node: Node) -> relax.Expr:

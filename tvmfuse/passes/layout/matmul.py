@@ -37,11 +37,11 @@ def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     if len(shape_of(var)) != len(rows):
         raise NotRewritable("the weight's leading ones widen the result")
     norm = rewriter.prologue(x)
-    if norm is not None and dtypes([x, weight, var]) == {"float32"}:
+    if norm is not None and dtypes([x, weight, var]) <= {"float32", "int8"}:
         return _normalised(rewriter, norm, weight), PLAIN
     if norm is not None:
-        raise NotRewritable("a norm in a product needs float32")
-    if dtypes([x, weight, var]) <= set(FLOATS):
+        raise NotRewritable("a norm in a product needs float32 rows")
+    if dtypes([x, var]) <= set(FLOATS) and dtypes([weight]) <= {*FLOATS, "int8"}:
         return _floats(rewriter, x, weight, var), PLAIN
     if dtypes([x]) <= _BYTES and dtypes([weight]) <= _INTEGERS and dtypes([var]) == {"int32"}:
         return _integers(rewriter, x, weight), PLAIN

@@ -13,6 +13,7 @@ from tvmfuse.passes.constants import Array, constant, to_constant
 from tvmfuse.passes.outline import renamed
 from tvmfuse.passes.rewrite import replaced, tidied, with_functions
 from tvmfuse.passes.rules.quantised import is_weight_of_quantised
+from tvmfuse.passes.rules.weight_only import is_weight_of_few_rows
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow, functions
 from tvmfuse.plan import TensorInfo
@@ -20,6 +21,8 @@ from tvmfuse.plan import TensorInfo
 # A result may be as large as what it is made of; beyond that it must be small, or a
 # broadcast constant would fill memory that the kernel does not need.
 _SMALL_BYTES = 64 * 1024
+_WIDENING = ("relax.astype", "relax.dequantize")
+_WIDENED = 4  # from bytes to float32
 
 
 def fold_constants(mod: Any) -> Any:
@@ -63,7 +66,9 @@ def _known_value(flow: Dataflow, position: int, known: Mapping[Any, Any]) -> Any
         return _OF_SHAPES[operator](call.args[0])
     if not operators.is_pure(operator) or relax.analysis.free_vars(call):
         return None
-    if not _is_worth_keeping(call) or is_weight_of_quantised(flow, position):
+    if not _is_worth_keeping(call):
+        return None
+    if is_weight_of_quantised(flow, position) or is_weight_of_few_rows(flow, position):
         return None
     arrays = [constant(arg) for arg in operators.tensors(call)]
     if operator in _BY_NUMPY and all(array is not None for array in arrays):
@@ -75,7 +80,9 @@ def _is_worth_keeping(call: Any) -> bool:
     if not isinstance(call.ty, relax.TensorType):
         return False
     read = sum(_bytes(tensor) for tensor in operators.tensors(call))
-    return _bytes(call) <= max(read, _SMALL_BYTES)
+    # Bytes that no kernel reads as they are would be widened at every run.
+    widest = _WIDENED * read if operators.name(call) in _WIDENING else read
+    return _bytes(call) <= max(widest, _SMALL_BYTES)
 
 
 def _bytes(tensor: Any) -> int:
