@@ -6,7 +6,7 @@ from typing import Any
 
 from tvmfuse._tvm import relax, tvm
 from tvmfuse.passes.rewrite import rewrite
-from tvmfuse.passes.rules import moves, scale, simplify
+from tvmfuse.passes.rules import moves, scale, simplify, views
 from tvmfuse.passes.rules.attention import write_attention_out
 from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
 from tvmfuse.passes.rules.composites import recognise
@@ -70,7 +70,8 @@ _SIMPLIFICATIONS = (
     moves.merge_moves,
     moves.permute_before_reshape,
     moves.permute_before_merge,
-    moves.elementwise_before_view,
+    views.elementwise_before_view,
+    views.view_before_norm,
     operator_for_stack,
     integer_product,
     integer_convolution,

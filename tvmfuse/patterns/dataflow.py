@@ -143,6 +143,13 @@ class Dataflow:
         """Return the variable bound at ``position``."""
         return self.bindings[position].var
 
+    def private_source(self, position: int, operand: Any) -> int | None:
+        """Return where an operand of a binding is computed, if nobody else reads it."""
+        source = self.position.get(operand)
+        if source is None or source in self.escaping or self.users[source] != (position,):
+            return None
+        return source
+
     def before(self, position: int, depth: int) -> Neighbourhood:
         """Return ``position`` and what it is computed from in at most ``depth`` steps."""
         reached = frontier = {position}

@@ -121,61 +121,6 @@ def scale_before_moves(flow: Dataflow, position: int) -> Any:
     return relax.Call(move.op, [scaled, *move.args[1:]], move.attrs, move.ty_args)
 
 
-def elementwise_before_view(flow: Dataflow, position: int) -> Any:
-    """Rewrite ``f(reshape(y), z)`` as ``reshape(f(y, reshape(z)))`` behind a product.
-
-    Exporters flatten the rows of a linear layer and unfold its result; with the reshape
-    behind what follows, activation and residual belong to the epilogue.
-    """
-    if flow.kinds[position] not in ("elementwise", "broadcast"):
-        return None
-    call = flow.value(position)
-    whole = operators.shape(call)
-    moved = next((arg for arg in call.args if _is_view_of_product(flow, position, arg)), None)
-    if moved is None or whole is None or operators.shape(moved) != whole or _is_symbolic(whole):
-        return None
-    inner = flow.value(flow.position[moved]).args[0]
-    shape = operators.shape(inner)
-    # One way only, towards fewer axes: a second product may be seen the other way round.
-    if shape is None or _is_symbolic(shape) or len(shape) >= len(whole):
-        return None
-    args = [
-        inner
-        if arg.same_as(moved)
-        else _seen_as(arg, whole, shape, keeps_last=shape[-1:] == whole[-1:])
-        for arg in call.args
-    ]
-    if any(arg is None for arg in args):
-        return None
-    return relax.op.reshape(relax.Call(call.op, args, call.attrs, call.ty_args), whole)
-
-
-def _seen_as(arg: Any, whole: Any, shape: Any, *, keeps_last: bool) -> Any:
-    """Return an operand of a tensor of shape ``whole`` for one that is seen as ``shape``."""
-    if not isinstance(arg.ty, relax.TensorType):
-        return arg  # the bounds of a clip
-    own = operators.shape(arg)
-    if own == whole:
-        return relax.op.reshape(arg, shape)
-    is_row = own is not None and len(own) == 1 and keeps_last and own[0] in (1, whole[-1])
-    return arg if own == () or is_row else None
-
-
-def _is_view_of_product(flow: Dataflow, position: int, arg: Any) -> bool:
-    """Whether an operand is a reshape, read by nobody else, of what follows a product."""
-    source = _operand_source(flow, position, arg)
-    if source is None or flow.operators[source] != _RESHAPE:
-        return False
-    inner = flow.position.get(flow.value(source).args[0])
-    while inner is not None and flow.kinds[inner] in ("elementwise", "broadcast"):
-        inner = flow.position.get(flow.value(inner).args[0])
-    return inner is not None and flow.kinds[inner] == "matmul"
-
-
-def _is_symbolic(shape: Any) -> bool:
-    return not all(isinstance(extent, int) for extent in shape)
-
-
 def scale_after_product(flow: Dataflow, position: int) -> Any:
     """Rewrite ``matmul(multiply(x, c), y)`` as ``multiply(matmul(x, y), c)``; ``y`` likewise.
 
@@ -190,7 +135,7 @@ def scale_after_product(flow: Dataflow, position: int) -> Any:
     if operators.dtype(call) != "float32" or any(constant(arg) is not None for arg in call.args):
         return None
     for i, arg in enumerate(call.args):
-        source = _operand_source(flow, position, arg)
+        source = flow.private_source(position, arg)
         if source is None or flow.operators[source] != "relax.multiply":
             continue
         operand, factor = flow.value(source).args
@@ -204,14 +149,6 @@ def scale_after_product(flow: Dataflow, position: int) -> Any:
         product = relax.Call(call.op, args, call.attrs, call.ty_args)
         return relax.op.multiply(product, factor)
     return None
-
-
-def _operand_source(flow: Dataflow, position: int, operand: Any) -> int | None:
-    """Return where an operand is computed, if nobody else reads it."""
-    source = flow.position.get(operand)
-    if source is None or source in flow.escaping or flow.users[source] != (position,):
-        return None
-    return source
 
 
 def _leads_to_weight(flow: Dataflow, position: int) -> bool:

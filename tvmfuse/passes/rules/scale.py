@@ -23,7 +23,7 @@ def fold_scale_into_weight(flow: Dataflow, position: int) -> Any:
     if flow.operators[position] != "relax.multiply":
         return None
     product, scale = flow.value(position).args
-    source = _sole_source(flow, position, product)
+    source = flow.private_source(position, product)
     factor = constant(scale)
     if source is None or factor is None:
         return None
@@ -51,7 +51,7 @@ def move_scale_over_offset(flow: Dataflow, position: int) -> Any:
     if flow.operators[position] != "relax.multiply":
         return None
     shifted, scale = flow.value(position).args
-    source = _sole_source(flow, position, shifted)
+    source = flow.private_source(position, shifted)
     factor = constant(scale)
     if source is None or factor is None or flow.operators[source] != "relax.add":
         return None
@@ -79,7 +79,7 @@ def _merged(flow: Dataflow, position: int, operator: str, combine: Any) -> Any:
     if flow.operators[position] != operator:
         return None
     value = flow.value(position)
-    source = _sole_source(flow, position, value.args[0])
+    source = flow.private_source(position, value.args[0])
     outer = constant(value.args[1])
     if source is None or outer is None or flow.operators[source] != operator:
         return None
@@ -89,14 +89,6 @@ def _merged(flow: Dataflow, position: int, operator: str, combine: Any) -> Any:
         return None
     merged = _combined(inner, outer, combine, operators.dtype(value))
     return None if merged is None else relax.Call(value.op, [base, merged])
-
-
-def _sole_source(flow: Dataflow, position: int, expr: Any) -> int | None:
-    """Return where ``expr`` is computed, if ``position`` is its only reader."""
-    source = flow.position.get(expr)
-    if source is None or source in flow.escaping or flow.users[source] != (position,):
-        return None
-    return source
 
 
 def _can_take_scale(flow: Dataflow, expr: Any) -> bool:

@@ -36,7 +36,7 @@ def product_of_slices(flow: Dataflow, position: int) -> Any:
     at = flow.position.get(columns.source)
     while at is not None and flow.operators[at] in ("relax.add", "relax.reshape"):
         links.append(at)
-        at = _sole_source(flow, at)
+        at = flow.private_source(at, flow.value(at).args[0])
     if at is None or flow.operators[at] != "relax.matmul":
         return None
     product = flow.value(at)
@@ -125,12 +125,3 @@ def _is_split_of_columns(flow: Dataflow, position: int) -> bool:
         and all(isinstance(d, int) for f in fields for d in operators.extents(f) or ("?",))
         and all(isinstance(flow.value(u), relax.TupleGetItem) for u in flow.users[position])
     )
-
-
-def _sole_source(flow: Dataflow, position: int) -> int | None:
-    """Return where the first operand is computed, if nobody else reads it."""
-    source = flow.position.get(flow.value(position).args[0])
-    is_sole = (
-        source is not None and source not in flow.escaping and flow.users[source] == (position,)
-    )
-    return source if is_sole else None
