@@ -60,7 +60,7 @@ class Crew:
                 inputs,
                 threads=self.threads,
                 python=str(peer.python),
-                script=peer.script,
+                loader=peer.loader,
             )
             with ExitStack() as stack:
                 worker, version = stack.enter_context(start(side, timeout_s=self.patience_s))

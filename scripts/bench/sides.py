@@ -14,7 +14,8 @@ SCRIPTS = HERE / "peers"
 ENVIRONMENTS = HERE.parents[1] / ".venv-peers"
 OURS, TUNED, REFERENCE = "tvmfuse", "tuned", "onnxruntime"
 METASCHEDULE = "metaschedule"
-BUILT_IN = (OURS, TUNED, REFERENCE)  # the worker itself knows how to load them
+# The worker itself knows how to load them, by these names.
+BUILT_IN = {OURS: "tvmfuse", TUNED: "tvmfuse", REFERENCE: "onnxruntime"}
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,11 @@ class Peer:
     python: Path = Path(sys.executable)
 
     @property
-    def script(self) -> Path | None:
-        """The file that loads a model; none where the worker itself does."""
-        return None if self.name in BUILT_IN else SCRIPTS / f"{self.name}.py"
+    def loader(self) -> str:
+        """What loads a model: the worker itself, or a file."""
+        if self.name in BUILT_IN:
+            return BUILT_IN[self.name]
+        return str(SCRIPTS / f"{self.name}.py")
 
     @property
     def requirements(self) -> Path:

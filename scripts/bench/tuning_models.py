@@ -125,7 +125,9 @@ def _worth(place: Path, seconds: float, *, threads: int, python: Path) -> dict[s
     found = json.loads(done.stdout.splitlines()[-1])
     inputs = place / "inputs.npz"
     np.savez(inputs, **random_inputs(import_model(model).signature.inputs))  # type: ignore[arg-type]
-    side = python_side("stock", model, inputs, threads=threads, python=str(python), script=PEER)
+    side = python_side(
+        "stock", model, inputs, threads=threads, python=str(python), loader=str(PEER)
+    )
     measured = alternate([side], rounds=3, round_us=1e6)
     found |= {"seconds": seconds, "model_us": measured.timings["stock"].median_us}
     (place / "done.json").write_text(json.dumps(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,32 @@ def test_the_table_has_times_ratios_and_numbered_causes() -> None:
     assert "(1) Peer, two: wrong: a|b\n" in table
     assert "- tvmfuse: tvm 1. Threads: a.\n- Peer: not loaded. Threads: b.\n" in table
     assert table.endswith("- Other: not measured; it is late.\n")
+
+
+def test_the_table_says_how_far_tuning_came() -> None:
+    tuned = {"kernels": 7, "schedules": {"tuned": 3, "family": 4}}
+    rows = [
+        row("net", sides.TUNED, compiled=tuned),
+        row("net", sides.METASCHEDULE, compiled={"said": "tuned for 9 s"}),
+        row("net", "onnxruntime"),
+    ]
+    assert peers_table.reached(sides.TUNED, rows) == ["net: 3 of 7 kernels have records."]
+    assert peers_table.reached(sides.METASCHEDULE, rows) == ["net: tuned for 9 s"]
+    assert peers_table.reached("onnxruntime", rows) == []
+
+
+def test_sides_that_need_a_store_or_time_are_left_out_by_name_without() -> None:
+    nothing = argparse.Namespace(db=None, metaschedule=0.0, peers=["tuned", "metaschedule", "xla"])
+    names, left_out = peers.chosen(nothing)
+    assert names == ["tvmfuse", "onnxruntime", "xla"]
+    assert left_out.keys() == {"tvmfuse, tuned", "MetaSchedule"}
+    given = argparse.Namespace(db=Path("a.db"), metaschedule=60.0, peers=["tuned", "metaschedule"])
+    assert peers.chosen(given) == (["tvmfuse", "tuned", "onnxruntime", "metaschedule"], {})
+
+
+def test_records_that_were_being_written_are_dropped(tmp_path: Path) -> None:
+    script = runpy.run_path(str(sides.SCRIPTS / "metaschedule.py"))
+    records = tmp_path / "records.json"
+    records.write_text('[1]\n[2]\n[3, "to')
+    script["drop_torn_line"](records)
+    assert records.read_text() == "[1]\n[2]\n"

@@ -51,14 +51,14 @@ def python_side(
     *,
     threads: int,
     python: str = sys.executable,
-    script: Path | None = None,
+    loader: str = "",
 ) -> Side:
     """Return a side that :mod:`tvmfuse.runtime.worker` can load.
 
     Parameters
     ----------
     name : str
-        A key of ``worker.SIDES``; any where ``script`` is given.
+        A key of ``worker.SIDES``; any where ``loader`` is given.
     model : Path
         An ONNX file, or for ``tvmfuse`` also a bundle.
     inputs : Path
@@ -67,12 +67,13 @@ def python_side(
         Threads that it may use.
     python : str
         The interpreter: that of another environment where the side needs one.
-    script : Path, optional
-        A Python file whose function ``load`` loads the model.
+    loader : str
+        What loads the model where its name does not say: a key of ``worker.SIDES``, or a
+        Python file with a function ``load``.
     """
-    # -P: the folder of the script holds modules that are not meant to be top-level.
+    # -P: the folder of the worker holds modules that are not meant to be top-level.
     command = (python, "-P", str(Path(worker.__file__)))
-    arguments = (str(script or name), str(model), str(inputs), "--threads", str(threads))
+    arguments = (loader or name, str(model), str(inputs), "--threads", str(threads))
     return Side(name, command + arguments, threads)
 
 
