@@ -31,6 +31,7 @@ from crew import Crew
 from engine import measure
 from kernel_models import Kernel, all_kernels
 from outcome import Setting
+from peers import peer_names
 from sides import ENVIRONMENTS, OURS, PEERS, REFERENCE, sides_json, with_environments
 
 NAME = "kernels"
@@ -61,19 +62,25 @@ def limits(kernel: Kernel, *, gflops: float, triad_gbps: float) -> dict[str, Any
     }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, write the results and print the table; return the exit code."""
+def options(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return what the command line asks for; tvmfuse and ONNX Runtime always take part."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels whose name has it")
     parser.add_argument("--environments", type=Path, default=ENVIRONMENTS, metavar="DIR")
-    parser.add_argument("--sides", default=",".join(SIDES), metavar="NAME,...")
+    parser.add_argument("--sides", type=peer_names, default=list(SIDES), metavar="NAME,...")
     campaign.add_options(parser, rounds=9)
     args = parser.parse_args(argv)
-    kernels = [kernel for kernel in all_kernels() if args.only in kernel.name]
-    if not kernels:
+    args.kernels = [kernel for kernel in all_kernels() if args.only in kernel.name]
+    if not args.kernels:
         parser.error(f"no kernel's name has {args.only!r} in it")
-    names = [name for name in PEERS if name in args.sides.split(",")]
-    ready, missing = with_environments(names, args.environments, say=campaign.say)
+    args.sides = [name for name in PEERS if name in {OURS, REFERENCE, *args.sides}]
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, write the results and print the table; return the exit code."""
+    args = options(argv)
+    ready, missing = with_environments(args.sides, args.environments, say=campaign.say)
     with ExitStack() as stack:
         scratch = (args.scratch or Path(stack.enter_context(TemporaryDirectory()))).resolve()
         scratch.mkdir(parents=True, exist_ok=True)
@@ -90,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         crew = stack.enter_context(Crew(threads=args.threads, patience_s=args.patience))
         in_c = stack.enter_context(check_peaks.loops_in_c(threads=args.threads))
-        known = {kernel.name: kernel for kernel in kernels}
+        known = {kernel.name: kernel for kernel in args.kernels}
 
         def measure_one(one: Entry) -> list[Mapping[str, Any]]:
             results = measure(one, ready, setting, crew=crew, progress=campaign.say)
@@ -100,18 +107,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             about = limits(kernel, gflops=peaks.gflops, triad_gbps=gbps)
             return [{**result.to_json(), **about} for result in results]
 
-        entries = [entry(kernel, scratch) for kernel in kernels]
+        entries = [entry(kernel, scratch) for kernel in args.kernels]
         if args.prepare:
             campaign.prepare(entries, measure_one)
             return 0
-        report = campaign.run(
-            NAME,
-            entries,
-            measure_one,
-            args=args,
-            setting=setting,
-            sides=sides_json(names),
-        )
+        sides = sides_json(args.sides)
+        report = campaign.run(NAME, entries, measure_one, args=args, setting=setting, sides=sides)
     report["peaks"] = peaks.to_json()
     report["missing"] = {PEERS[name].title: why for name, why in missing.items()}
     campaign.write(report, kernels_table.markdown(report), name=NAME, results=args.results)

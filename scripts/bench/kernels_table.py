@@ -129,7 +129,7 @@ def details(kernels: Mapping[str, Mapping[str, Row]], titles: Mapping[str, str])
     for rows in kernels.values():
         ours = rows[OURS]
         limit = f"{ours['limit_us'] / ours['median_us']:.0%}" if not ours["cause"] else "–"
-        cells = [cell(rows[side], titles[side], causes) for side in titles if side in rows]
+        cells = [cell(rows[side], titles[side], causes) if side in rows else "–" for side in titles]
         lines.append(
             f"| {ours['title']} | {ours['limit_us']:.4g} | {limit} | {' | '.join(cells)} |"
         )

@@ -118,6 +118,7 @@ def test_the_table_says_what_was_reached_and_what_was_not() -> None:
     assert "scaled_dot_product_attention | 1.30 | 1.30 (c) | yes |\n" in table
     assert "| 85% of peak | 0.95 | 0.95 (d) | yes |\n" in table
     assert "| d | 90 | 95% | 95 [95, 95] | 100 [100, 100] 1.05× | – (1) |\n" in table
+    assert "| b | 90 | 90% | 100 [100, 100] | 85 [85, 85] 0.85× | – |\n" in table
     assert "(1) torch, d: wrong: 2 is not 3\n" in table
     assert "- openvino: not installed: no network\n" in table
     assert table.endswith("- Not measured, for the run had a limit: softmax.\n")
