@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,15 @@ from tvmfuse.targets import Target
 
 _SHARE = 0.9  # of the peak, which counts as full speed
 _CALLS = 20
-_REPEATS = 100  # of the product in one call
+_CALL_S = 5e-4  # so long that starting one does not count
 
 
 class FullSpeed:
     """A product whose speed is known, run by all threads.
 
-    After a pause the system may have two threads on one core for a second, and every
-    kernel takes twice as long; so may another tenant of the machine.
+    TVM pins its workers to cores of their own, but not the thread that calls it: where
+    that one shares a core with a worker, every kernel takes twice as long. So it is kept
+    off their cores; another tenant of the machine may still slow it down.
 
     Parameters
     ----------
@@ -31,9 +34,11 @@ class FullSpeed:
     def __init__(self, target: Target) -> None:
         rows, columns = kernels.tile(target)
         count = threads.in_use()
-        self._gflop = 2e-9 * rows * columns * kernels.DEPTH * count * _REPEATS
         self._peak = target.peaks.gflops
-        self._product = kernels.multiply(target, threads=count, repeats=_REPEATS)
+        once = 2e-9 * rows * columns * kernels.DEPTH * count
+        repeats = round(_CALL_S * self._peak / once)
+        self._gflop = once * repeats
+        self._product = kernels.multiply(target, threads=count, repeats=repeats)
         shapes = (
             (count, kernels.DEPTH, rows),
             (count, kernels.DEPTH, columns),
@@ -57,6 +62,20 @@ class FullSpeed:
             if time.perf_counter() > end:
                 return False
         return True
+
+
+def _threads() -> set[int]:
+    """Return the threads of this process, where the system tells."""
+    tasks = Path("/proc/self/task")
+    return {int(task.name) for task in tasks.iterdir()} if tasks.is_dir() else set()
+
+
+def _stay_off(workers: set[int]) -> None:
+    """Keep this thread off the cores that workers are pinned to."""
+    taken = set[int]().union(*(os.sched_getaffinity(worker) for worker in workers))
+    free = os.sched_getaffinity(0) - taken if workers else set()
+    if free:
+        os.sched_setaffinity(0, free)
 
 
 def _ones(shape: tuple[int, ...]) -> Any:
