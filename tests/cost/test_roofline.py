@@ -74,7 +74,8 @@ def test_fusing_a_chain_saves_intermediates_and_dispatches(chain, peaks):
     size = 1 << 22  # 16 MB: in memory, whether fused or not
     time = Roofline(peaks).predict(candidate(chain("elementwise", "elementwise", size=size)))
     n_bytes = 4 * size
-    saved_traffic_us = (n_bytes + 2 * n_bytes) / (peaks.bandwidth_gbps["dram"] * 1e3)
+    reached = 0.4 * peaks.bandwidth_gbps["dram"]
+    saved_traffic_us = (n_bytes + 2 * n_bytes) / (reached * 1e3)
     assert time.saved_us == pytest.approx(saved_traffic_us + peaks.dispatch_us, rel=0.02)
 
 

@@ -1,9 +1,8 @@
 """A correction of the roofline, learned from measured kernels.
 
 Gradient-boosted trees (XGBoost) predict log(measured / prior) of one kernel, which puts
-fused and unfused kernels on one scale of microseconds. Several models, each trained
-without some of the architectures, are averaged; how far they were off on those tells how
-far off to expect them.
+fused and unfused kernels on one scale of microseconds. Several are averaged; how far such
+a model is off on architectures that it was trained without tells how far off to expect it.
 """
 
 from __future__ import annotations

@@ -14,13 +14,14 @@ from tvmfuse.cost import kernel, memory
 from tvmfuse.cost.kernel import Kernel
 from tvmfuse.plan import Candidate, OpKind, Peaks, RunTime
 
-# Part of the peak that good kernels reach. The peak counts fused multiply-adds, two
-# operations each; elementwise code has few of them and long dependency chains.
+# Part of the peak that kernels reach, by those of tuning_logs/measurements. The peak counts
+# fused multiply-adds, two operations each; elementwise code has few of them and long
+# dependency chains.
 _EFFICIENCY: Mapping[OpKind, float] = {
     "matmul": 0.7,
     "conv": 0.6,
-    "pooling": 0.25,
-    "reduction": 0.25,
+    "pooling": 0.06,
+    "reduction": 0.08,
     "elementwise": 0.25,
     "broadcast": 0.25,
     "injective": 0.1,
@@ -34,8 +35,13 @@ _OVERLAP = 0.95
 # A stored line is fetched for ownership before it is written back.
 _STORE_COST = 2
 
+# Part of a CPU's bandwidth that kernels reach, by the same: it was measured by reading in
+# long unrolled loops, while they write as well and have gone cold. Transposes jump.
+_BANDWIDTH = 0.4
+_MOVING = 0.25
+
 # A gain below this part of the unfused time is within the model's error.
-_DOUBT = 0.25
+_DOUBT = 0.4
 
 # Outputs that keep one core busy; fewer are not worth another core.
 _GRAIN = 256
@@ -88,4 +94,7 @@ class Roofline:
         near = memory.bandwidth_gbps(self.peaks, work.total_bytes)
         far = memory.bandwidth_gbps(self.peaks, work.constant_bytes, last_cache_only=True)
         moved = work.activation_bytes + _STORE_COST * work.written_bytes
-        return (moved / near + work.constant_bytes / far) / 1e3
+        reached = _BANDWIDTH if "l1" in self.peaks.bandwidth_gbps else 1.0  # GPUs have none
+        if set(work.flops) == {"injective"}:
+            reached *= _MOVING
+        return (moved / near + work.constant_bytes / far) / reached / 1e3

@@ -28,15 +28,16 @@ _FOLDS = 5
 _SHARE = 0.8  # of the errors lie within the band
 _MIN_OF_A_CLASS = 8  # of a rarer kind the model does not claim to know anything
 
-_ROUNDS = 400
+_ENSEMBLE = 3
+_ROUNDS = 200
 _PARAMETERS = {
-    "objective": "reg:absoluteerror",
-    "max_depth": 6,
+    "objective": "reg:squarederror",
+    "max_depth": 4,
     "eta": 0.05,
     "subsample": 0.8,
     "colsample_bytree": 0.6,
     "min_child_weight": 2.0,
-    "lambda": 2.0,
+    "lambda": 5.0,
     "nthread": 1,
     "verbosity": 0,
 }
@@ -136,19 +137,20 @@ def train(
             f"cost train: needs {MIN_KERNELS} kernels of 2 architectures or more, but got "
             f"{len(rows)} of {len(families)}; measure more with scripts/collect_measurements.py"
         )
-    folds = _folds(rows, min(_FOLDS, len(families)))
+    folds = _folds(rows)
     table = np.array([row.row.vector() for row in rows])
     wanted = np.array([row.log_ratio for row in rows])
     weights = np.array([1.0 / (0.05 + min(row.noise, 1.0)) for row in rows])
-    boosters, unseen = [], np.zeros(len(rows))
-    for i, fold in enumerate(folds):
+    unseen = np.zeros(len(rows))
+    for fold in folds:
         own = np.ones(len(rows), dtype=bool)
         own[fold] = False
-        booster = _boost(
-            table[own], wanted[own], weights[own], seed=seed + i, rounds=boosting_rounds
-        )
+        booster = _boost(table[own], wanted[own], weights[own], seed=seed, rounds=boosting_rounds)
         unseen[fold] = booster.inplace_predict(table[fold])
-        boosters.append(booster)
+    boosters = [
+        _boost(table, wanted, weights, seed=seed + i, rounds=boosting_rounds)
+        for i in range(_ENSEMBLE)
+    ]
     off = np.abs(np.expm1(np.abs(wanted - unseen)))
     classes = [class_of(row.row) for row in rows]
     common = {name for name, n in Counter(classes).items() if n >= _MIN_OF_A_CLASS}
@@ -196,7 +198,7 @@ def _boost(table: Array, wanted: Array, weights: Array, *, seed: int, rounds: in
     return library.train(parameters, matrix, num_boost_round=rounds)
 
 
-def _folds(rows: Sequence[Example], count: int) -> list[list[int]]:
+def _folds(rows: Sequence[Example]) -> list[list[int]]:
     """Part kernels so that no architecture is in two parts, the parts about equally large.
 
     Generated graphs resemble one another least, so each counts as its own.
@@ -204,7 +206,7 @@ def _folds(rows: Sequence[Example], count: int) -> list[list[int]]:
     of: defaultdict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
         of[row.model if row.model_family == "generated" else row.model_family].append(i)
-    folds: list[list[int]] = [[] for _ in range(count)]
+    folds: list[list[int]] = [[] for _ in range(min(_FOLDS, len(of)))]
     for name in sorted(of, key=lambda name: (-len(of[name]), name)):
         min(folds, key=len).extend(of[name])
     return folds
