@@ -11,6 +11,7 @@ _WIDTH, _HEIGHT = 460, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 34, 44
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#7f7f7f")
 _TICKS = 5
+_MARKED = 8  # points of a line that are few enough to be marked
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,10 @@ def _panel(panel: Panel) -> str:
         colour = _COLOURS[line.colour % len(_COLOURS)]
         path = "L".join(f"{across.at(x):.1f} {up.at(y):.1f}" for x, y in line.points)
         parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        if len(line.points) <= _MARKED:
+            for x, y in line.points:
+                dot = f'cx="{across.at(x):.1f}" cy="{up.at(y):.1f}" r="2.5"'
+                parts.append(f'<circle {dot} fill="{colour}"/>')
         if line.name:
             at = _TOP + 12 + 14 * named
             parts.append(_text(_WIDTH - _RIGHT - 6, at, line.name, anchor="end", fill=colour))

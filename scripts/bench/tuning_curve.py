@@ -44,11 +44,16 @@ def run_kernels(args: argparse.Namespace) -> None:
 
 def run_model(args: argparse.Namespace) -> None:
     """Tune a model both ways."""
-    about = {"model": args.model.stem, "seconds": args.seconds, "model_on": _machine()}
-    _keep(args.into, {**about, "ours": ours(args.model, seconds=args.ours or args.seconds)})
+    seconds = args.ours or args.seconds
+    same = {"model": args.model.stem, "asked_s": [seconds, args.seconds]}
+    known = _known(args.into)
+    if any(known.get(name) != value for name, value in same.items()) or args.again:
+        found = ours(args.model, seconds=seconds)
+        _keep(args.into, {**same, "model_on": _machine(), "ours": found, "stock": []})
     if args.python:
-        how = {"seconds": args.seconds, "threads": in_use(), "python": args.python}
-        _keep(args.into, {"stock": stock(args.model, args.scratch, **how)})
+        how = {"seconds": args.seconds, "looks": args.looks, "threads": in_use()}
+        found = stock(args.model, args.scratch, python=args.python, **how)
+        _keep(args.into, {"stock": found})
 
 
 def show(args: argparse.Namespace) -> None:
@@ -148,7 +153,12 @@ def _model_text(known: Mapping[str, Any]) -> str:
             f" Stock MetaSchedule (XGBoost cost model, its own rules, workers repaired) was "
             f"stopped after {last['seconds']:.0f} s: {last['records']} records on "
             f"{last['reached']} of {last['tasks']} kernels, {last['model_us'] / 1e3:.0f} ms. "
-            "1,000 trials would take it hours here."
+        )
+        hours = last["seconds"] * 1000 / 3600 / last["records"] if last["records"] else 0.0
+        said += (
+            f"At that rate 1,000 trials take it {hours:.1f} h."
+            if hours
+            else "It had not measured one candidate by then."
         )
     return said
 
@@ -183,6 +193,8 @@ def main(argv: list[str] | None = None) -> None:
     model.add_argument("model", type=Path)
     model.add_argument("--seconds", type=float, default=1200.0, help="for each of the two")
     model.add_argument("--ours", type=float, help="seconds for tvmfuse, where it gets others")
+    model.add_argument("--again", action="store_true", help="tune by tvmfuse anew")
+    model.add_argument("--looks", type=int, default=3, help="at MetaSchedule's records")
     model.add_argument("--python", type=Path, help="interpreter of MetaSchedule's environment")
     model.add_argument("--scratch", type=Path, default=Path("tuning_logs/curve"))
     model.set_defaults(run=run_model)

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,6 @@ from tvmfuse.tuning.tuner import Status
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "metaschedule.py"
 FILES = ("database_workload.json", "database_tuning_record.json")
-SHARES = (1 / 4, 1 / 2, 1.0)  # of the time, at which stock records are looked at
-
 _FINISH = """
 import json, os, runpy, sys
 from pathlib import Path
@@ -64,27 +62,27 @@ def ours(model: Path, *, seconds: float) -> dict[str, Any]:
 
 
 def stock(
-    model: Path, folder: Path, *, seconds: float, threads: int, python: Path
+    model: Path, folder: Path, *, seconds: float, looks: int, threads: int, python: Path
 ) -> list[dict[str, Any]]:
     """Tune by MetaSchedule; return what each copy of its records is worth.
 
-    A folder that holds all copies is taken as tuned already.
+    The records are copied ``looks`` times, each time after twice as long as before. A folder that
+    holds all copies is taken as tuned already.
     """
-    places = [folder / f"{model.stem}-{seconds * share:.0f}s" for share in SHARES]
+    times = [seconds / 2**number for number in reversed(range(looks))]
+    places = {folder / f"{model.stem}-{time_s:.0f}s": time_s for time_s in times}
     if not all((place / "done.json").exists() for place in places):
-        _tune(model, folder, places, seconds=seconds, threads=threads, python=python)
+        _tune(model, folder, places, threads=threads, python=python)
     return [
-        _worth(place, seconds * share, threads=threads, python=python)
-        for place, share in zip(places, SHARES, strict=True)
+        _worth(place, time_s, threads=threads, python=python) for place, time_s in places.items()
     ]
 
 
 def _tune(
     model: Path,
     folder: Path,
-    places: Sequence[Path],
+    places: Mapping[Path, float],
     *,
-    seconds: float,
     threads: int,
     python: Path,
 ) -> None:
@@ -96,8 +94,8 @@ def _tune(
         tuner = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         began = time.monotonic()
         try:
-            for place, share in zip(places, SHARES, strict=True):
-                time.sleep(max(0.0, began + seconds * share - time.monotonic()))
+            for place, time_s in places.items():
+                time.sleep(max(0.0, began + time_s - time.monotonic()))
                 _copy(model, running, place)
         finally:
             os.killpg(tuner.pid, signal.SIGKILL)

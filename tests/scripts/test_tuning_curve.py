@@ -72,5 +72,5 @@ def test_what_was_measured_becomes_a_picture_and_a_text(tmp_path: Path) -> None:
     text = (tmp_path / "tuning_curve.md").read_text()
     assert "95 % of its gain on 1 of 1 kernels" in text
     assert "5.0 ms with no trial, 4.0 ms after 9 trials in 20 s" in text
-    assert "4 records on 2 of 9 kernels, 900 ms" in text
+    assert "4 records on 2 of 9 kernels, 900 ms. At that rate 1,000 trials take it 4.2 h." in text
     ElementTree.parse(tmp_path / "tuning_curve.svg")
