@@ -104,7 +104,7 @@ CASES = [
         lambda a, b: op.matmul(a, b, "float32"),
         np.matmul,
         (X.astype("float16"), floats(33, 5).astype("float16")),
-        ("generic",),
+        ("gemm",),
     ),
 ]
 

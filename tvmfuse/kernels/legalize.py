@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
@@ -24,6 +24,7 @@ Builder = Any  # relax.BlockBuilder
 Rule = Callable[[Builder, Call], Any]
 Tensor = Any  # te.Tensor
 
+_NARROW = ("int8", "uint8", "int16")
 _POOLING = tuple(f"relax.nn.max_pool{n}d" for n in (1, 2, 3))
 
 
@@ -32,7 +33,6 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
     makers = {
         **{f"relax.{name}": _unary(f) for name, f in _UNARY.items()},
         **{f"relax.{name}": _half(f) for name, f in _ARITHMETIC.items()},
-        "relax.matmul": _matmul(machine),
         **dict.fromkeys(_POOLING, _max_pool),
         "relax.nn.softmax": _softmax(machine, is_log=False),
         "relax.nn.log_softmax": _softmax(machine, is_log=True),
@@ -45,7 +45,12 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
     }
     others = selection.rules()
     guarded = {name: _guarded(rule, others.get(name)) for name, rule in makers.items()}
-    return {**others, **guarded, "relax.astype": half.astype, "relax.quantize": quantise.legalize}
+    mixed: dict[str, Rule] = {
+        "relax.astype": half.astype,
+        "relax.matmul": _matmul(machine),
+        "relax.quantize": quantise.legalize,
+    }
+    return {**others, **guarded, **mixed}
 
 
 def _guarded(rule: Rule, otherwise: Rule | None = None) -> Rule:
@@ -71,6 +76,13 @@ def _is_covered(call: Call) -> bool:
         and t.ty.shape is not None
         and all(isinstance(d, int | tirx.IntImm) for d in t.ty.shape)
         for t in [*tensors, call]
+    )
+
+
+def _is_static(tensors: Sequence[Any]) -> bool:
+    return all(
+        t.ty.shape is not None and all(isinstance(d, int | tirx.IntImm) for d in t.ty.shape)
+        for t in tensors
     )
 
 
@@ -154,15 +166,25 @@ def _half(function: Callable[[Any, Any], Any]) -> Rule:
 
 
 def _matmul(machine: Machine) -> Rule:
+    """Multiply floats, floats and bytes, or integers whose sums are int32."""
+
+    def is_covered(call: Call) -> bool:
+        out, dtypes = str(call.ty.dtype), {str(arg.ty.dtype) for arg in call.args}
+        if not _is_static([*call.args, call]):
+            return False
+        if out == "int32":
+            return dtypes <= {*_NARROW, "int32"}
+        return out in half.FLOATS and dtypes <= {*half.FLOATS, *_NARROW}
+
     def rule(builder: Builder, call: Call) -> Any:
         a, b = call.args
-        if min(len(a.ty.shape), len(b.ty.shape)) < 2 or 0 in [int(d) for d in call.ty.shape]:
-            return None
-        if int(a.ty.shape[-1]) == 0:
-            return None
+        is_empty = not is_covered(call) or 0 in [int(d) for d in (*call.ty.shape, a.ty.shape[-1])]
+        if is_empty or min(len(a.ty.shape), len(b.ty.shape)) < 2:
+            return call.op.get_attr("FLegalize")(builder, call)
+        dtype = str(call.ty.dtype)
 
         def emit(x: Tensor, y: Tensor) -> Tensor:
-            return gemm.emit_batched(x, y, machine)
+            return gemm.emit_batched(x, y, machine, out_dtype=dtype)
 
         return builder.call_te(emit, a, b, primfunc_name_hint="matmul")
 

@@ -75,7 +75,7 @@ def emit_packed(
     if lead is None:
         lead = [int(d) for d in x.shape[:-1]]
         rows = rows_for(math.prod(lead), columns, machine)
-        x = _in_float32(flattened(x), rows)
+        x = _widened(flattened(x), rows, "float32")
     rows = rows_for(math.prod(lead), columns, machine)
     stored, k = (int(d) for d in x.shape)
     axis = te.reduce_axis((0, k), "k")
@@ -130,12 +130,14 @@ def emit_batched(
     transposed: bool = False,
     out_dtype: str | None = None,
 ) -> Tensor:
-    """Emit ``a @ b`` for operands that are known only at run time, summed in float32.
+    """Emit ``a @ b`` for operands that are known only at run time.
+
+    Sums are int32 where the result is, else float32.
 
     Parameters
     ----------
     a : te.Tensor
-        (..., M, K) of any float type.
+        (..., M, K), floats or integers.
     b : te.Tensor
         (..., K, N), or (..., N, K) where transposed. Leading axes broadcast.
     machine : Machine
@@ -151,16 +153,17 @@ def emit_batched(
         (..., M, N).
     """
     out_dtype = out_dtype or str(a.dtype)
+    sums = "int32" if out_dtype == "int32" else "float32"
     n = int(b.shape[-2] if transposed else b.shape[-1])
     lead = (*_broadcast_shape(a.shape[:-2], b.shape[:-2]), int(a.shape[-2]))
     if len(lead) == len(a.shape) - 1 and math.prod(int(d) for d in b.shape[:-2]) == 1:
-        result = _product(flattened(a), _matrix(b), machine, transposed=transposed)
+        result = _product(flattened(a), _matrix(b), machine, transposed=transposed, dtype=sums)
         return unflattened(result, lead, n, out_dtype)
-    result = _product(a, b, machine, transposed=transposed)
+    result = _product(a, b, machine, transposed=transposed, dtype=sums)
     return te.compute((*lead, n), lambda *i: approx.cast(result[i], out_dtype), name="crop")
 
 
-def _product(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool) -> Tensor:
+def _product(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool, dtype: str) -> Tensor:
     """Return ``a @ b`` in whole tiles, with ``b`` packed by the kernel."""
     m, k = (int(d) for d in a.shape[-2:])
     n = int(b.shape[-2] if transposed else b.shape[-1])
@@ -173,12 +176,12 @@ def _product(a: Tensor, b: Tensor, machine: Machine, *, transposed: bool) -> Ten
         j = panel * columns + lane
         at = j if panels * columns == n else te.min(j, n - 1)
         matrix = (at, row) if transposed else (row, at)
-        return _float32(b[(*_broadcast_index(b.shape[:-2], g), *matrix)])
+        return approx.cast(b[(*_broadcast_index(b.shape[:-2], g), *matrix)], dtype)
 
     attrs = {FAMILY: "gemm", ROLE: "pack"}
     packed = te.compute((*batch, panels, k, columns), column, name="pack", attrs=attrs)
     axis = te.reduce_axis((0, k), "k")
-    a = _in_float32(a, tile.rows)
+    a = _widened(a, tile.rows, dtype)
     stored = int(a.shape[-2])
 
     def product(*index: Any) -> Any:
@@ -246,11 +249,11 @@ def _anchor(rows: int, columns: int) -> dict[str, Any]:
     return {FAMILY: "gemm", ROLE: "anchor", TILE: [rows, columns]}
 
 
-def _in_float32(x: Tensor, rows: int) -> Tensor:
-    """Return ``x`` in float32: itself, or rows that each task converts first."""
-    if str(x.dtype) == "float32":
+def _widened(x: Tensor, rows: int, dtype: str) -> Tensor:
+    """Return ``x`` as ``dtype``: itself, or rows that each task converts first."""
+    if str(x.dtype) == dtype:
         return x
-    return prepared(x, lambda *i: _float32(x[i]), rows)
+    return prepared(x, lambda *i: approx.cast(x[i], dtype), rows, dtype=dtype)
 
 
 def _float32(x: Any) -> Any:
