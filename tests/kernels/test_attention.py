@@ -11,6 +11,7 @@ from tests.kernels.contract import MACHINES, run
 from tvmfuse import testing
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import attention, families
+from tvmfuse.kernels.attention_parts import Attention
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.verify import is_one_kernel, kernel_facts
 
@@ -37,8 +38,8 @@ def kernel(
     operands = [te.placeholder(shape, name=name) for name, shape in shapes.items()]
     scale = tirx.const(depth**-0.5, "float32")
 
-    def describe(q: Any, k: Any, v: Any, mask: Any) -> attention.Attention:
-        return attention.Attention(
+    def describe(q: Any, k: Any, v: Any, mask: Any) -> Attention:
+        return Attention(
             *extents,
             query=lambda b, h, i, d: q[b, i, h, d],
             key=lambda b, h, j, d: k[b, j, h, d],

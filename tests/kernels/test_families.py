@@ -11,7 +11,7 @@ from tests.kernels.contract import MACHINES, host
 from tvmfuse import testing
 from tvmfuse._tvm import te, topi, tvm, tvm_ffi
 from tvmfuse.kernels import attention, conv, families, gemm, reduction, window
-from tvmfuse.kernels.attention import Attention
+from tvmfuse.kernels.attention_parts import Attention
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.families import Scheduled
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvmfuse._tvm import tirx
 from tvmfuse.kernels import attention as kernel
+from tvmfuse.kernels.attention_parts import Attention as Spec
 from tvmfuse.passes.layout.forms import PLAIN, Form
 from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, Var, shape_of
 from tvmfuse.patterns.attention import Attention, View, read
@@ -36,7 +37,7 @@ def attention(rewriter: Rewriter) -> tuple[Expr, Form]:
         raise NotRewritable("the group holds more than attention")
     params = list(rewriter.function.params)
 
-    def describe(*tensors: Any) -> kernel.Attention:
+    def describe(*tensors: Any) -> Spec:
         return _spec(flow, found, dict(zip(params, tensors, strict=True)))
 
     def emit(*tensors: Any) -> Any:
@@ -49,7 +50,7 @@ def attention(rewriter: Rewriter) -> tuple[Expr, Form]:
     return rewriter.kernel(emit, *args, name="attention"), PLAIN
 
 
-def _spec(flow: Dataflow, found: Attention, operands: dict[Var, Any]) -> kernel.Attention:
+def _spec(flow: Dataflow, found: Attention, operands: dict[Var, Any]) -> Spec:
     heads = [1] * (_RANK - len(found.order))
     *lead, queries, depth = heads + _extents(found.query)
     *_, keys = _extents(found.key)
@@ -61,7 +62,7 @@ def _spec(flow: Dataflow, found: Attention, operands: dict[Var, Any]) -> kernel.
         return lambda *index: tensor[_source(view.axes, index)]
 
     key, value = at(found.key), at(found.value)
-    return kernel.Attention(
+    return Spec(
         batch=batch,
         heads=n_heads,
         queries=queries,

@@ -1,0 +1,154 @@
+"""What an attention is, how it is cut into tiles, and which rows a tile holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvmfuse._tvm import tirx
+from tvmfuse.kernels.statements import Expr
+from tvmfuse.kernels.tiling import Machine, ceil_div, gemm_tile, round_up
+
+_BLOCK_KEYS = 512  # of one block: its keys and values, and the scores of a tile, fit L2
+_TASK_ROWS = 2048  # whose contexts a task carries; packing anew for every so many is 1 %
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What is attended to, as element access in the order batch, head, row, column.
+
+    Parameters
+    ----------
+    batch, heads, queries, keys : int
+        Extents.
+    depth, width : int
+        Length of a query and a key, and of a value.
+    query, key, value : callable
+        Return the element at (batch, head, row, column); keys and values at a key head.
+        Scales and casts of the operands belong here: each element is read once per pass.
+    score : callable
+        Turns a product into a score, given its indices (batch, query head, query, key):
+        scales it, adds the mask. Minus infinity hides a key.
+    key_heads : int
+        Heads of keys and values, a divisor of ``heads``; query head h reads key head
+        ``h // (heads / key_heads)``. 0 stands for as many as there are query heads.
+    causal : int or None
+        Query i sees the keys up to ``i + causal`` only; None where it may see all of them.
+        With past keys before the new ones, their number.
+    zero_masked_rows : bool
+        Whether a row whose every score is minus infinity gives zeros; else NaN.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    query: Callable[..., Expr]
+    key: Callable[..., Expr]
+    value: Callable[..., Expr]
+    score: Callable[..., Expr]
+    key_heads: int = 0
+    causal: int | None = None
+    zero_masked_rows: bool = False
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key head."""
+        return self.heads // self.key_heads if self.key_heads else 1
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Sizes of the tiles.
+
+    Parameters
+    ----------
+    rows : int
+        Query rows of a register tile.
+    key_columns, columns : int
+        Columns of a register tile of scores and of contexts.
+    keys : int
+        Keys of one block, a multiple of ``key_columns``.
+    per_head : int
+        Register tiles of the rows of one key head.
+    splits : int
+        Tasks among which they are dealt out in turn.
+    """
+
+    rows: int
+    key_columns: int
+    columns: int
+    keys: int
+    per_head: int
+    splits: int
+
+    @property
+    def per_task(self) -> int:
+        """Register tiles of the largest task."""
+        return ceil_div(self.per_head, self.splits)
+
+
+def tiles(a: Attention, machine: Machine) -> Tiles:
+    """Choose the tiles: registers full, keys and scores in cache, all cores at work."""
+    n_rows = a.group * a.queries
+    columns = gemm_tile(n_rows, a.width, machine).columns
+    key_columns = gemm_tile(n_rows, a.keys, machine).columns
+    limit = machine.max_rows(max(columns, key_columns) // machine.lanes)
+    rows = ceil_div(n_rows, ceil_div(n_rows, limit))
+    keys = round_up(min(a.keys, _BLOCK_KEYS), key_columns)
+    per_head = ceil_div(n_rows, rows)
+    heads = a.batch * (a.heads // a.group)
+    splits = ceil_div(n_rows, _TASK_ROWS)
+    while heads * splits < 4 * machine.cores and (heads * splits) % machine.cores:
+        splits += 1
+    return Tiles(rows, key_columns, columns, keys, per_head, min(splits, per_head))
+
+
+class RowTile:
+    """Neighbouring query rows of one key head: query head by query head, query by query."""
+
+    def __init__(self, a: Attention, b: Expr, key_head: Expr, first_row: Expr, rows: int) -> None:
+        self.b, self.first_row, self.count = b, first_row, a.group * a.queries
+        self._a, self._key_head, self._rows = a, key_head, rows
+
+    def place(self, r: Expr) -> tuple[Expr, Expr]:
+        """Return query head and query of row ``r``; rows too many repeat the last one."""
+        row = at_most(self.first_row + r, self.count, self.count % self._rows != 0)
+        if self._a.group == 1:
+            return self._key_head, row
+        return self._key_head * self._a.group + row // self._a.queries, row % self._a.queries
+
+    @property
+    def first(self) -> Expr:
+        """The first query of the tile; query 0 where it begins within one head's queries."""
+        return self._bounds()[0]
+
+    @property
+    def last(self) -> Expr:
+        """The last query of the tile."""
+        return self._bounds()[1]
+
+    def _bounds(self) -> tuple[Expr, Expr]:
+        queries = self._a.queries
+        if self._a.group == 1:
+            return self.first_row, least(self.first_row + (self._rows - 1), queries - 1)
+        first = self.first_row % queries
+        is_whole = first + self._rows <= queries  # all rows are of one head
+        zero = tirx.const(0, "int32")
+        last = tirx.const(queries - 1, "int32")
+        return (
+            tirx.Select(is_whole, first, zero),
+            tirx.Select(is_whole, first + (self._rows - 1), last),
+        )
+
+
+def at_most(index: Expr, extent: int, is_needed: bool) -> Expr:  # noqa: FBT001
+    """Limit an index to those below ``extent``, where it can exceed them."""
+    return tirx.Min(index, tirx.const(extent - 1, "int32")) if is_needed else index
+
+
+def least(a: Expr, b: int) -> Expr:
+    """Return the smaller one."""
+    return tirx.Min(a, tirx.const(b, "int32"))
