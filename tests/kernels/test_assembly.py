@@ -8,7 +8,8 @@ import pytest
 
 from tests.kernels.assembly import AARCH64, AARCH64_INTEGERS, X86, X86_INTEGERS, fma_loops
 from tvmfuse._tvm import registers, te, tirx, tvm
-from tvmfuse.kernels import conv, families, gemm
+from tvmfuse.kernels import attention, conv, families, gemm
+from tvmfuse.kernels.attention_parts import Attention, tiles
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.gemm import integer
 from tvmfuse.kernels.tiling import gemm_tile
@@ -117,3 +118,25 @@ def test_an_integer_product_is_one_instruction_for_each_accumulator(cpu):
     steps, rest = divmod(loop.fma, tile.rows * tile.columns // machine.lanes)
     assert rest == 0
     assert steps in (1, 2, 4, 8)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_both_products_of_attention_stay_in_registers(cpu):
+    target = resolve(f"cpu:{cpu}")
+    operands = [te.placeholder((1, 2, 96, 64), name=name) for name in "qkv"]
+
+    def describe(q, k, v):
+        access = {"query": lambda *i: q[i], "key": lambda *i: k[i], "value": lambda *i: v[i]}
+        return Attention(1, 2, 96, 96, 64, 64, **access, score=lambda product, *_: product)
+
+    machine = machine_of(target)
+    function = te.create_prim_func([*operands, attention.emit(describe, operands, machine)])
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    built = tvm.compile(module, target.tvm(), tir_pipeline=registers.PIPELINE)
+    loops = fma_loops(built.mod.inspect_source("asm"), AARCH64 if cpu == "neoverse-n1" else X86)
+    cut = tiles(describe(*operands), machine)
+    products = [loop for loop in loops if loop.fma == 4 * cut.rows * cut.columns // machine.lanes]
+    assert cut.columns == cut.key_columns
+    assert len(products) == 2
+    for loop in products:
+        assert (loop.vector_stores, loop.stack_accesses) == (0, 0)

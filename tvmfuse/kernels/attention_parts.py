@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from tvmfuse._tvm import tirx
 from tvmfuse.kernels.statements import Expr
-from tvmfuse.kernels.tiling import Machine, ceil_div, gemm_tile, round_up
+from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
 
+_COLUMN_VECTORS = 2
 _BLOCK_KEYS = 512  # of one block: its keys and values, and the scores of a tile, fit L2
 _TASK_ROWS = 2048  # whose contexts a task carries; packing anew for every so many is 1 %
 
@@ -93,8 +94,10 @@ class Tiles:
 def tiles(a: Attention, machine: Machine) -> Tiles:
     """Choose the tiles: registers full, keys and scores in cache, all cores at work."""
     n_rows = a.group * a.queries
-    columns = gemm_tile(n_rows, a.width, machine).columns
-    key_columns = gemm_tile(n_rows, a.keys, machine).columns
+    # Two vectors of columns leave most registers to rows, each of which reads all keys.
+    columns, key_columns = (
+        machine.lanes * min(_COLUMN_VECTORS, ceil_div(n, machine.lanes)) for n in (a.width, a.keys)
+    )
     limit = machine.max_rows(max(columns, key_columns) // machine.lanes)
     rows = ceil_div(n_rows, ceil_div(n_rows, limit))
     keys = round_up(min(a.keys, _BLOCK_KEYS), key_columns)
