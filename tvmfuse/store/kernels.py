@@ -73,7 +73,7 @@ def renamed(trace: Sequence[Any], module: str, function: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class KernelRecords:
-    """What is known of kernels on one device: the ``Records`` of ``plan.py``.
+    """What is known of kernels on one device: the ``Records`` of ``plan``.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Decided:
-    """Records by workload: the ``Records`` of ``plan.py``, in memory."""
+    """Records by workload: the ``Records`` of ``plan``, in memory."""
 
     tuned: Mapping[str, Tuned]
 
