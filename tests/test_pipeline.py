@@ -209,6 +209,6 @@ def test_a_stage_that_breaks_a_module_is_named(monkeypatch: pytest.MonkeyPatch) 
         body = relax.SeqExpr([], relax.Var("unbound", x.ty))
         return tvm.IRModule({**mod.functions, "stray": relax.Function([x], body, x.ty)})
 
-    monkeypatch.setattr(_pipeline, "partition", broken)
+    monkeypatch.setattr("tvmfuse._pipeline.order.partition", broken)
     with pytest.raises(LoweringError, match="partition returned one that is not"):
         _pipeline.build(import_model(network()), resolve("cpu"), options=Options(verify=True))

@@ -65,7 +65,7 @@ def test_the_pass_for_tvm_uses_what_was_tuned(
         used.append(prepared.schedules.tuned)
         return prepared
 
-    monkeypatch.setattr(_pipeline, "prepare", spied)
+    monkeypatch.setattr("tvmfuse._pipeline.relax.prepare", spied)
     target = tvmfuse.target("cpu")
     tvm.compile(model, target.tvm(), relax_pipeline=tvmfuse.pipeline(target, db=database))
     tvm.compile(model, target.tvm(), relax_pipeline=_pipeline.pipeline(target))

@@ -16,6 +16,7 @@ from tvmfuse import _pipeline
 from tvmfuse._pipeline import Options
 from tvmfuse.errors import TuningError
 from tvmfuse.frontend import import_model
+from tvmfuse.passes.schedule import machine_of
 from tvmfuse.plan import Tuned
 from tvmfuse.runtime import Session
 from tvmfuse.store import Filter, Store, open_store
@@ -35,7 +36,7 @@ SETTINGS = Settings(Budget(trials=8), limits=Limits(budget_us=1e3))
 
 @pytest.fixture
 def only_task(product_onnx: Path, target: Target) -> Task:
-    machine = _pipeline.machine_of(target)
+    machine = machine_of(target)
     prepared = _pipeline.prepare(import_model(product_onnx).module, target)
     (found,) = tasks_of(prepared, machine)
     return found
