@@ -10,7 +10,7 @@ from tvmfuse.kernels import attention as kernel
 from tvmfuse.kernels.attention_parts import Attention as Spec
 from tvmfuse.passes.layout.forms import PLAIN, Form
 from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, Var, shape_of
-from tvmfuse.patterns.attention import Attention, View, read
+from tvmfuse.patterns.attention_parts import Attention, View, read
 from tvmfuse.patterns.dataflow import Dataflow
 
 _RANK = 4  # of what the kernel sees: batch, head, row, column
@@ -73,6 +73,7 @@ def _spec(flow: Dataflow, found: Attention, operands: dict[Var, Any]) -> Spec:
         key=lambda b, h, j, d: key(b, h, d, j),
         value=value,
         score=_score(flow, found, operands),
+        key_heads=n_heads // found.group,
         zero_masked_rows=found.zero_masked_rows,
     )
 
