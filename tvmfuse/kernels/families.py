@@ -17,6 +17,7 @@ from tvmfuse.kernels import (
     generic,
     joined,
     nest,
+    relayout,
     row_tasks,
     transposed,
     window,
@@ -33,6 +34,7 @@ Apply = Callable[[Schedule, Machine, Choose], None]
 FAMILIES: Mapping[str, Apply] = {
     "attention": attention.schedule,
     "conv": conv.schedule,
+    "relayout": relayout.schedule,
     "transposed": transposed.schedule,
     "winograd": winograd.schedule,
     "window": window.schedule,

@@ -256,6 +256,10 @@ class TestWhatStaysPlain:
                 ),
                 ((1, 6, 7, 16),),
             ),
+            (
+                lambda x: op.nn.conv3d(x, constant(8, 16, 3, 3, 3), padding=1, strides=(2, 1, 1)),
+                ((1, 16, 4, 5, 20),),
+            ),
             (lambda x, y: op.matmul(x, y), ((5, 8), (8, 6))),
             (lambda x: op.matmul(x, constant(8)), ((5, 8),)),
             (lambda x: op.matmul(x, constant(3, 8, 6)), ((3, 5, 8),)),
@@ -264,6 +268,7 @@ class TestWhatStaysPlain:
             "groups of half a block with weights known at run time",
             "a transposed convolution with weights known at run time",
             "channels last",
+            "a convolution along three axes",
             "a product of two inputs",
             "a product with a vector",
             "a batch of weights",

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import relayout
+from tvmfuse.kernels.blocks import FAMILY, ROLE
 from tvmfuse.passes.layout.forms import (
     Blocked,
     ConvWeight,
@@ -42,24 +44,16 @@ def arranging(shape: Shape, form: Form) -> Callable[[Tensor], Tensor]:
             inside = [i < size for i, size, is_full in bounds if not is_full]
             return te.if_then_else(te.all(*inside), read, _zero(x)) if inside else read
 
-        return te.compute(form.shape(shape), value, name="to_blocked")
+        is_ragged = isinstance(form, Blocked) and not all(_is_full(form, image))
+        attrs = {FAMILY: "relayout", ROLE: relayout.BLOCKED} if is_ragged else {}
+        return te.compute(form.shape(shape), value, name="to_blocked", attrs=attrs)
 
     return emit
 
 
 def unblocking(shape: Shape) -> Callable[[Tensor], Tensor]:
     """Return an emitter that copies blocks into a plain tensor of ``shape``."""
-
-    def emit(x: Tensor) -> Tensor:
-        block = int(x.shape[4])
-
-        def value(n: Any, c: Any, *axes: Any) -> Any:
-            h, w = axes if len(axes) == 2 else (0, *axes)
-            return x[n, c // block, h, w, c % block]
-
-        return te.compute(shape, value, name="from_blocked")
-
-    return emit
+    return lambda x: relayout.emit_plain(x, shape)
 
 
 def _place(form: Form) -> Place:
