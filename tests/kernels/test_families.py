@@ -10,12 +10,23 @@ import pytest
 from tests.kernels.contract import MACHINES, host
 from tvmfuse import testing
 from tvmfuse._tvm import te, topi, tvm, tvm_ffi
-from tvmfuse.kernels import attention, conv, families, gemm, reduction, window
+from tvmfuse.kernels import (
+    attention,
+    conv,
+    families,
+    gemm,
+    reduction,
+    transposed,
+    window,
+    winograd,
+)
 from tvmfuse.kernels.attention_parts import Attention
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.families import Scheduled
+from tvmfuse.kernels.transposed import Geometry
 
 MACHINE = MACHINES["8 lanes"]
+DOUBLING = Geometry((2, 2), (2, 2), (0, 0), (10, 10))
 
 
 def image(*shape: int) -> Any:
@@ -29,6 +40,7 @@ def weight(*shape: int) -> Any:
 def kernels() -> dict[str, list[Any]]:
     """Return one kernel for each family, as its operands and result."""
     x, w = image(1, 2, 5, 5, 8), weight(2, 2, 3, 3, 8, 8)
+    doubling, tiles = weight(4, 2, 2, 1, 1, 8, 8), weight(2, 6, 6, 2, 8, 8)
     a, b = image(6, 8), weight(8, 16)
     flat = image(4, 50)
     q, k, v = (te.placeholder((1, 2, 9, 8), name=name) for name in "qkv")
@@ -50,6 +62,8 @@ def kernels() -> dict[str, list[Any]]:
     return {
         "attention": [q, k, v, attention.emit(heads, (q, k, v), MACHINE)],
         "conv": [x, w, conv.emit(x, w, Window((3, 3)), MACHINE)],
+        "transposed": [x, doubling, transposed.emit(x, doubling, DOUBLING, MACHINE)],
+        "winograd": [x, tiles, winograd.emit(x, tiles, Window((3, 3)), MACHINE)],
         "window": [x, window.emit_max(x, Window((2, 2)), MACHINE)],
         "gemm": [a, b, gemm.emit_batched(a, b, MACHINE)],
         "reduction": [flat, reduction.softmax(flat, 1, MACHINE.lanes)],
