@@ -21,8 +21,8 @@ from pathlib import Path
 
 from tvmfuse import targets
 from tvmfuse.cost import data, judging, training
-from tvmfuse.cost.data import MeasuredKernel, Measurements
-from tvmfuse.cost.judging import ModelScore
+from tvmfuse.cost.data import Measurements
+from tvmfuse.cost.judging import Decision, ModelScore
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.plan import Candidate, CostModel, FunctionGraph
 from tvmfuse.planner import STRATEGIES, choose
@@ -30,6 +30,8 @@ from tvmfuse.tuning import cost_models
 
 RESULTS = Path(__file__).parent / "results"
 MODELS_TOML = Path(__file__).parent.parent / "models.toml"
+
+Place = tuple[int, ...]  # the bindings of a group
 
 COMPOSED = 200  # plans put together from measured groups, for each model
 
@@ -96,8 +98,10 @@ def regret(name: str, measured: Sequence[Measurements], model: CostModel) -> Reg
     taken = {plan: statistics.median(us) for plan, us in times.items()}
     least = min(taken.values())
     kernels = [k for found in measured for k in found.kernels if k.model == name]
-    ours = composed_us(kernels, _chosen(kernels, model))
-    others = [composed_us(kernels, _random(kernels, seed)) for seed in range(COMPOSED)]
+    apart = sum(us for place, us in judging.place_times(kernels).items() if len(place) == 1)
+    groups = {d.kernel.places[0]: d for d in judging.decisions(kernels)}
+    ours = apart - saved_us(groups, _chosen(groups, model))
+    others = [apart - saved_us(groups, _random(groups, seed)) for seed in range(COMPOSED)]
     return Regret(
         model=name,
         plans=len(taken),
@@ -107,37 +111,35 @@ def regret(name: str, measured: Sequence[Measurements], model: CostModel) -> Reg
     )
 
 
-def composed_us(kernels: Sequence[MeasuredKernel], groups: Sequence[tuple[int, ...]]) -> float:
-    """Return what a plan takes by the measured times of its groups and of the rest alone."""
-    decisions = {d.kernel.places[0]: d for d in judging.decisions(kernels)}
-    apart = sum(us for place, us in judging.place_times(kernels).items() if len(place) == 1)
-    return apart - sum(decisions[g].apart_us - decisions[g].fused_us for g in groups)
+def saved_us(groups: Mapping[Place, Decision], chosen: Sequence[Place]) -> float:
+    """Return what some groups save by their measured times."""
+    return sum(groups[place].apart_us - groups[place].fused_us for place in chosen)
 
 
-def _chosen(kernels: Sequence[MeasuredKernel], model: CostModel) -> list[tuple[int, ...]]:
+def _chosen(groups: Mapping[Place, Decision], model: CostModel) -> list[Place]:
     """Return the measured groups that the planner would choose."""
     candidates = [
-        Candidate(d.kernel.pattern, d.kernel.family, "main", d.kernel.places[0], d.kernel.graph)
-        for d in judging.decisions(kernels)
+        Candidate(d.kernel.pattern, d.kernel.family, "main", place, d.kernel.graph)
+        for place, d in groups.items()
     ]
-    size = 1 + max((b for candidate in candidates for b in candidate.bindings), default=0)
+    size = 1 + max((b for place in groups for b in place), default=0)
     graph = FunctionGraph("main", ((),) * size)
     found = choose({"main": graph}, candidates, model)
     return [group.candidate.bindings for group in found.groups]
 
 
-def _random(kernels: Sequence[MeasuredKernel], seed: int) -> list[tuple[int, ...]]:
+def _random(groups: Mapping[Place, Decision], seed: int) -> list[Place]:
     """Return measured groups at random that do not overlap: many of them."""
     chance = random.Random(seed)
-    places = [decision.kernel.places[0] for decision in judging.decisions(kernels)]
+    places = list(groups)
     chance.shuffle(places)
-    groups: list[tuple[int, ...]] = []
+    chosen: list[Place] = []
     taken: set[int] = set()
     for place in places:
         if taken.isdisjoint(place) and chance.random() < 0.9:
-            groups.append(place)
+            chosen.append(place)
             taken.update(place)
-    return groups
+    return chosen
 
 
 def _plans(measured: Sequence[Measurements]) -> list[data.MeasuredPlan]:

@@ -128,7 +128,7 @@ class Learned:
         if not self.trained.knows(row):
             return Prediction(row.prior_us, self.trained.prior_error, is_known=False)
         error = self.trained.error(row, spread)
-        return Prediction(row.prior_us * math.exp(log), error, is_known=True)
+        return Prediction(row.prior_us * self.trained.correction(row, log), error, is_known=True)
 
     def _run_time(
         self, candidate: Candidate, fused: Sequence[Prediction], apart: Sequence[Prediction]

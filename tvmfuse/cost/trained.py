@@ -42,6 +42,8 @@ class Trained:
         Least and greatest log2(1 + size) of what it learned from, by class and size.
     errors : Mapping of str to float
         Share by which it was off in four cases of five on what it had not seen, by class.
+    trust : Mapping of str to float
+        Share of the correction that served best on what it had not seen, by class.
     prior_error : float
         The same of the roofline.
     element_bytes : tuple of float
@@ -62,6 +64,7 @@ class Trained:
     trees: tuple[Mapping[str, Any], ...]
     ranges: Mapping[str, Mapping[str, list[float]]]
     errors: Mapping[str, float]
+    trust: Mapping[str, float]
     prior_error: float
     element_bytes: tuple[float, ...]
     trained_on: int
@@ -85,6 +88,18 @@ class Trained:
         return all(
             ranges[size][0] - _MARGIN <= value <= ranges[size][1] + _MARGIN for size, value in sizes
         )
+
+    def correction(self, row: Features, log: float) -> float:
+        """Return the factor by which the prior is multiplied.
+
+        Parameters
+        ----------
+        row : Features
+            A kernel that it knows.
+        log : float
+            What its trees say of it.
+        """
+        return math.exp(self.trust[class_of(row)] * log)
 
     def error(self, row: Features, spread: float) -> float:
         """Return the share by which it may be off on a kernel, in four cases of five.

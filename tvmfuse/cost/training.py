@@ -29,6 +29,7 @@ _SHARE = 0.8  # of the errors lie within the band
 _MIN_OF_A_CLASS = 8  # of a rarer kind the model does not claim to know anything
 
 _ENSEMBLE = 3
+_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the correction; few measurements mislead
 _ROUNDS = 200
 _PARAMETERS = {
     "objective": "reg:squarederror",
@@ -151,9 +152,11 @@ def train(
         _boost(table, wanted, weights, seed=seed + i, rounds=boosting_rounds)
         for i in range(_ENSEMBLE)
     ]
-    off = np.abs(np.expm1(np.abs(wanted - unseen)))
     classes = [class_of(row.row) for row in rows]
     common = {name for name, n in Counter(classes).items() if n >= _MIN_OF_A_CLASS}
+    trust = {name: _trust(wanted, unseen, [c == name for c in classes]) for name in common}
+    unseen *= np.array([trust.get(name, 0.0) for name in classes])
+    off = np.abs(np.expm1(np.abs(wanted - unseen)))
     return Trained(
         device=run.device,
         device_family=run.device_family,
@@ -165,6 +168,7 @@ def train(
         errors={
             name: float(np.quantile(off[[c == name for c in classes]], _SHARE)) for name in common
         },
+        trust=trust,
         prior_error=float(np.quantile(np.expm1(np.abs(wanted)), _SHARE)),
         element_bytes=tuple(sorted({row.row.element_bytes for row in rows})),
         trained_on=len(rows),
@@ -188,6 +192,12 @@ def split(
             plans = [p for p in found.plans if (p.model_family in held_out) == is_held_out]
             side.append(Measurements(found.run, tuple(kernels), tuple(plans)))
     return seen, unseen
+
+
+def _trust(wanted: Array, unseen: Array, own: Sequence[bool]) -> float:
+    """Return the share of the correction that is nearest to what was measured."""
+    errors = {share: float(np.mean(np.abs(wanted[own] - share * unseen[own]))) for share in _SHARES}
+    return min(errors, key=lambda share: errors[share])
 
 
 def _boost(table: Array, wanted: Array, weights: Array, *, seed: int, rounds: int) -> Any:
