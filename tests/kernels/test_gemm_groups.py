@@ -12,7 +12,7 @@ from tests.kernels.contract import MACHINES, run
 from tvmfuse import testing
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import approx, choices, families, gemm
-from tvmfuse.kernels.rows import Rows, reduce
+from tvmfuse.kernels.rows import Rows, reduce, sums
 from tvmfuse.kernels.tiling import Machine, gemm_tile
 from tvmfuse.passes.verify import is_one_kernel, kernel_facts
 
@@ -66,7 +66,7 @@ def test_a_statistic_of_the_rows_scales_the_result(
     panels, tp = packed(weight, m, machine)
     rows = Rows((m, k), (1,))
     squares = reduce(
-        lambda *i: approx.bind(tx[i], lambda v: v * v), rows, te.sum, machine.lanes, name="squares"
+        lambda *i: approx.bind(tx[i], lambda v: v * v), rows, sums(), machine.lanes, name="squares"
     )
     product = gemm.emit_packed(tx, tp, n, machine)
     scale = tirx.const(1.0 / k, "float32")

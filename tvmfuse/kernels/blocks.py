@@ -6,10 +6,10 @@ A kernel family marks the blocks that it emits with a *role* (``anchor``, ``pad`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tvmfuse._tvm import s_tir, tirx, tvm, tvm_ffi
+from tvmfuse._tvm import s_tir, tirx, tvm_ffi
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels.tiling import product
 
@@ -147,75 +147,6 @@ def sole_output(sch: Schedule) -> Block:
     return found[0]
 
 
-def loops_as_read(sch: Schedule, block: Block, source: Block) -> list[Loop]:
-    """Return the loops of ``block`` in the order of the axes of ``source`` that it reads.
-
-    So a result that is stored transposed is still computed in tiles of the product. Axes
-    that drive one axis together (batch and row) become one. An axis that is read at one
-    place only has no loop, and is left out.
-
-    Raises
-    ------
-    LoweringError
-        It does not read one element of ``source`` for each of its own.
-    """
-    (written,) = sch.get(source).writes
-    statement, realize = sch.get(block), _realize(sch, block)
-    loops = {sch.get(loop).loop_var: loop for loop in sch.get_loops(block)}
-    by_axis = {
-        axis.var: loops[value]
-        for axis, value in zip(statement.iter_vars, realize.iter_values, strict=True)
-        if isinstance(value, tirx.Var) and value in loops
-    }
-    for region in statement.reads:
-        if region.source.same_as(written.source):
-            parts = [_driving(part.min, list(by_axis)) for part in region.region]
-            if sum(len(part) for part in parts) == len(loops):
-                parts = [part for part in parts if part]
-                if len(parts) == len(loops):
-                    return [by_axis[var] for (var,) in parts]
-                return _with_axes(sch, block, parts)
-    raise LoweringError("the epilogue does not read the product element by element")
-
-
-def _driving(index: Any, axes: Sequence[Any]) -> list[Any]:
-    """Return the axes that drive an index, the one of the largest stride first."""
-    if isinstance(index, tirx.Var):
-        return [axis for axis in axes if axis.same_as(index)]
-    found: list[Any] = []
-    tvm_ffi.structural_walk(index, (tirx.Var, found.append))
-    variables = [axis for axis in axes if any(axis.same_as(var) for var in found)]
-    strides = tvm.sym.detect_linear_equation(index, variables) if variables else []
-    if len(strides) != len(variables) + 1:
-        return []
-    by_stride = sorted(zip(strides, variables, strict=False), key=lambda pair: -int(pair[0]))
-    return [var for _, var in by_stride]
-
-
-def _with_axes(sch: Schedule, block: Block, parts: Sequence[Sequence[Any]]) -> list[Loop]:
-    """Give ``block`` one axis for each of ``parts``, which holds old axes, outermost first."""
-    axes = [axis.var for axis in iter_vars(sch, block)]
-    sizes = {axis.var: axis.dom.extent for axis in iter_vars(sch, block)}
-    if sum(len(part) for part in parts) != len(axes):
-        raise LoweringError("an axis of the epilogue has no part in the product")
-
-    def joined(part: Sequence[Any], given: Mapping[Any, Any]) -> Any:
-        index = given[part[0]]
-        for axis in part[1:]:
-            index = index * sizes[axis] + given[axis]
-        return index
-
-    def index_map(*index: Any) -> list[Any]:
-        given = dict(zip(axes, index, strict=True))
-        return [joined(part, given) for part in parts]
-
-    # An extent of another type than the axes would bring in casts, which TVM cannot invert.
-    dtype = str(axes[0].ty.dtype)
-    as_map = tirx.IndexMap.from_func(index_map, ndim=len(axes), index_dtype=dtype)
-    sch.transform_block_layout(block, as_map)
-    return list(sch.get_loops(block))
-
-
 def inner_loops(sch: Schedule, block: Block, outer: Loop) -> tuple[list[Loop], list[Loop]]:
     """Split the loops of ``block`` below ``outer`` into spatial and reduction loops."""
     loops = sch.get_loops(block)
@@ -231,9 +162,9 @@ def inner_loops(sch: Schedule, block: Block, outer: Loop) -> tuple[list[Loop], l
 
 def reduction_vars(sch: Schedule, block: Block) -> list[Any]:
     """Return the loop variables that drive the reduction axes of ``block``."""
-    realize = _realize(sch, block)
+    realized = realize(sch, block)
     found: list[Any] = []
-    for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+    for axis, value in zip(realized.block.iter_vars, realized.iter_values, strict=True):
         if int(axis.iter_type) == int(tirx.IterVar.CommReduce):
             tvm_ffi.structural_walk(value, (tirx.Var, found.append))
     return found
@@ -335,8 +266,8 @@ def is_last_axis(sch: Schedule, block: Block, loop: Loop) -> bool:
     axis = next((a for a in statement.iter_vars if a.var.same_as(index)), None)
     if axis is None:
         return False
-    realize = _realize(sch, block)
-    value = realize.iter_values[list(statement.iter_vars).index(axis)]
+    realized = realize(sch, block)
+    value = realized.iter_values[list(statement.iter_vars).index(axis)]
     return bool(sch.get(loop).loop_var.same_as(value))
 
 
@@ -363,7 +294,8 @@ def vectorize_with_tail(sch: Schedule, loop: Loop, lanes: int) -> None:
     sch.vectorize(inner)
 
 
-def _realize(sch: Schedule, block: Block) -> Any:
+def realize(sch: Schedule, block: Block) -> Any:
+    """Return the statement that runs ``block`` within its loops."""
     stmt = sch.get(sch.get_loops(block)[-1]).body
     while not isinstance(stmt, s_tir.SBlockRealize):
         stmt = stmt.body

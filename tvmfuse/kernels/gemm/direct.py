@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from tvmfuse._tvm import te
-from tvmfuse.kernels import approx, blocks
+from tvmfuse.kernels import approx, blocks, reading
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.gemm.products import flattened, prepared, unflattened
 from tvmfuse.kernels.steps import compute_first
@@ -112,7 +112,7 @@ def schedule(sch: Schedule, anchor: Block, machine: Machine, choose: Choose) -> 
     """
     out, total = blocks.sole_output(sch), blocks.find(sch, TOTAL)
     _, columns = blocks.tile(sch, anchor)
-    i, j = blocks.loops_as_read(sch, out, total or anchor)
+    i, j = reading.loops_as_read(sch, out, total or anchor)
     pieces = blocks.extent(sch, j) // columns
     options = tuple(d for d in divisors(pieces) if d <= 16 * machine.cores)
     even = [d for d in options if d % machine.cores == 0]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tvmfuse.errors import LoweringError
-from tvmfuse.kernels import blocks
+from tvmfuse.kernels import blocks, reading
 from tvmfuse.kernels.blocks import Block, Choose, Loop, Schedule
 from tvmfuse.kernels.gemm import direct, dots
 from tvmfuse.kernels.steps import compute_first
@@ -34,7 +34,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         return
     anchors, out = blocks.find_all(sch, "anchor"), blocks.sole_output(sch)
     tile = _tile(sch, anchors)
-    *batch, i, j = blocks.loops_as_read(sch, out, anchors[0])
+    *batch, i, j = reading.loops_as_read(sch, out, anchors[0])
     tasks = _tasks(sch, anchors, tile, machine, choose)
     j_task, j_tile, j_in = blocks.split(sch, j, [tasks.columns, None, tile.columns])
     i_task, i_tile, i_in = blocks.split(sch, i, [tasks.rows, None, tile.rows])
