@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -40,6 +40,8 @@ class Row:
         The model's name.
     ours, tvm, onnxruntime, inductor : int, optional
         Kernels of one inference; None where a side does not run the model.
+    conversions : int, optional
+        Those of ours that only give a tensor another layout.
     gain_us : float, optional
         How much less time our plan is predicted to take than TVM's choice from the same
         candidates, in µs.
@@ -52,6 +54,7 @@ class Row:
     tvm: int | None = None
     onnxruntime: int | None = None
     inductor: int | None = None
+    conversions: int | None = None
     gain_us: float | None = None
     cause: str = ""
 
@@ -65,8 +68,12 @@ class Row:
         ]
         if not above:
             return ""
-        bought = "" if self.gain_us is None else f", {self.gain_us:.0f} µs faster than TVM's choice"
-        return " and ".join(above) + bought
+        text = " and ".join(above)
+        if self.conversions:
+            text += f"; {self.conversions} of ours convert layouts"
+        if self.gain_us is not None:
+            text += f"; predicted {self.gain_us:.0f} µs faster than TVM's choice"
+        return text
 
 
 def examine(entry: Entry, *, limit_s: float) -> Row:
@@ -96,7 +103,14 @@ def count_ours(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any
     prepared = _pipeline.prepare(model.module, target)
     options = _pipeline.Options(strategy=strategy("fuse-ops"))
     theirs = _pipeline.plan(model.module, target, options=options).plan
-    return {"ours": calls(prepared.module), "gain_us": prepared.plan.saved_us - theirs.saved_us}
+    conversions = frozenset(
+        name for name, origin in prepared.lowered.origins.items() if origin.pattern == "layout"
+    )
+    return {
+        "ours": calls(prepared.module),
+        "conversions": calls(prepared.module, only=conversions),
+        "gain_us": prepared.plan.saved_us - theirs.saved_us,
+    }
 
 
 def count_tvm(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -109,8 +123,16 @@ def count_tvm(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]
         return {"tvm": calls(relax.get_pipeline("zero")(module))}
 
 
-def calls(module: Any) -> int:
-    """Return how many kernels one call of ``main`` starts; a view is none."""
+def calls(module: Any, *, only: Collection[str] | None = None) -> int:
+    """Return how many kernels one call of ``main`` starts; a view is none.
+
+    Parameters
+    ----------
+    module : IRModule
+        With kernels.
+    only : collection of str, optional
+        The kernels to count, by name.
+    """
     from tvmfuse._tvm import relax
 
     count = 0
@@ -118,9 +140,10 @@ def calls(module: Any) -> int:
         for binding in block.bindings:
             name = str(getattr(getattr(binding.value, "op", None), "name", ""))
             if name == "relax.call_tir":
-                kernel = module[binding.value.args[0]]
-                count += not relax.analysis.has_reshape_pattern(kernel)
-            elif name in ("relax.call_dps_packed", "relax.call_pure_packed"):
+                kernel = binding.value.args[0]
+                is_wanted = only is None or str(kernel.name_hint) in only
+                count += is_wanted and not relax.analysis.has_reshape_pattern(module[kernel])
+            elif only is None and name in ("relax.call_dps_packed", "relax.call_pure_packed"):
                 count += 1
     return count
 
@@ -213,14 +236,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         for entry in read_entries(args.models, args.exported)
         if entry.path.exists() and (not args.names or entry.name in args.names)
     ]
+    args.results.mkdir(parents=True, exist_ok=True)
     rows = []
     for entry in entries:
         rows.append(examine(entry, limit_s=args.limit))
         print(markdown(rows).splitlines()[-1], rows[-1].cause, flush=True)
-    args.results.mkdir(parents=True, exist_ok=True)
-    (args.results / "fusion_counts.md").write_text(markdown(rows), encoding="utf-8")
-    report = json.dumps([asdict(row) for row in rows], indent=1)
-    (args.results / "fusion_counts.json").write_text(report + "\n", encoding="utf-8")
+        (args.results / "fusion_counts.md").write_text(markdown(rows), encoding="utf-8")
+        report = json.dumps([asdict(row) for row in rows], indent=1)
+        (args.results / "fusion_counts.json").write_text(report + "\n", encoding="utf-8")
     return 0
 
 

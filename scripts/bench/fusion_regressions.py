@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -168,10 +170,11 @@ def markdown(rows: Sequence[Row]) -> str:
     timed = [row for row in rows if row.rounds_us]
     slower = [row.name for row in timed if row.is_slower("fuse-ops") or row.is_slower("none")]
     verdict = f"Slower: {', '.join(slower)}." if slower else "None is slower."
+    threads = os.environ.get("TVM_NUM_THREADS", str(detect().cores))
     lines = [
-        f"{date.today()}, {detect().model}; times of TVM's choice and of no fusion over ours, "
-        f"with the same schedules, in turns: above 1 ours is faster. {len(timed)} models. "
-        f"{verdict}",
+        f"{date.today()}, {detect().model}, {threads} threads; times of TVM's choice and of no "
+        f"fusion over ours, with the same schedules, in turns: above 1 ours is faster. "
+        f"{len(timed)} models. {verdict}",
         "",
         "| model | ours, ms | TVM's choice | 95 % | no fusion | 95 % |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -185,10 +188,8 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def entries(args: argparse.Namespace) -> list[Entry]:
-    """Return the cases, then the models that are there."""
-    folder = args.results / "cases"
-    folder.mkdir(parents=True, exist_ok=True)
+def entries(args: argparse.Namespace, folder: Path) -> list[Entry]:
+    """Write the cases into a folder; return them, then the models that are there."""
     found = []
     for name, build in CASES.items():
         path = folder / f"{name}.onnx"
@@ -219,15 +220,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = args.results / "fusion_regressions.json"
     known = [] if args.again or not report.exists() else json.loads(report.read_text())
     rows = {row["name"]: Row(**row) for row in known}
+    args.results.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * args.minutes
-    for entry in entries(args):
-        if entry.name in rows and rows[entry.name].rounds_us:
-            continue
-        if time.monotonic() > end:
-            break
-        rows[entry.name] = row = examine(entry, rounds=args.rounds, limit_s=args.limit)
-        print(markdown([row]).splitlines()[-1] if row.rounds_us else f"{row.name}: {row.cause}")
-        report.write_text(json.dumps([asdict(row) for row in rows.values()]) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        for entry in entries(args, Path(folder)):
+            if entry.name in rows and rows[entry.name].rounds_us:
+                continue
+            if time.monotonic() > end:
+                break
+            rows[entry.name] = row = examine(entry, rounds=args.rounds, limit_s=args.limit)
+            said = markdown([row]).splitlines()[-1] if row.rounds_us else f"{row.name}: {row.cause}"
+            print(said, flush=True)
+            report.write_text(json.dumps([asdict(row) for row in rows.values()]) + "\n")
     text = markdown(list(rows.values()))
     (args.results / "fusion_regressions.md").write_text(text, encoding="utf-8")
     print(text.splitlines()[0])
