@@ -11,7 +11,7 @@ import pytest
 
 from tvmfuse import bundle
 from tvmfuse.errors import TuningError
-from tvmfuse.runtime import npz
+from tvmfuse.runtime import npz, worker
 from tvmfuse.runtime.benchmark import Benchmark, alternate
 from tvmfuse.runtime.side import Side, python_side, start
 from tvmfuse.runtime.timing import Timing, calls_in, measure, quartiles
@@ -123,3 +123,13 @@ def test_measuring_calls_as_often_as_it_says() -> None:
     assert len(found.rounds_us) == 4
     assert count == 3 + 4 * found.calls
     assert all(time > 0 and math.isfinite(time) for time in found.rounds_us)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 1, 7)])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "float16"])
+def test_inputs_of_a_side_begin_at_a_cache_line(shape: tuple[int, ...], dtype: str) -> None:
+    array = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    copy = worker.aligned(array)
+    assert copy.ctypes.data % worker.ALIGNMENT == 0
+    assert (copy.shape, copy.dtype) == (shape, np.dtype(dtype))
+    np.testing.assert_array_equal(copy, array)

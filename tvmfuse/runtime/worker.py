@@ -30,6 +30,7 @@ import numpy as np
 
 _PR_SET_PDEATHSIG = 1
 
+ALIGNMENT = 64  # bytes
 Feeds = Mapping[str, np.ndarray[Any, Any]]
 Call = Callable[[], Sequence[np.ndarray[Any, Any]]]  # runs the model, returns outputs in order
 Load = Callable[[str, Feeds, int], tuple[Call, str]]  # model, inputs, threads; also its version
@@ -109,7 +110,7 @@ def main(sides: Mapping[str, Load] = SIDES) -> None:
 
     def load(model: str, inputs: str) -> tuple[Call, str]:
         with np.load(inputs, allow_pickle=False) as file:
-            feeds = dict(file)
+            feeds = {name: aligned(file[name]) for name in file.files}
         return load_feeds(model, feeds, arguments.threads)
 
     serve(load, arguments.model, arguments.inputs, replies=replies)
@@ -119,6 +120,18 @@ def _die_with_parent() -> None:
     """Let Linux end this process with its driver, even while it loads a model."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a copy that begins at a cache line, as the tensors of frameworks do.
+
+    No side then copies its inputs at every call only because of where they lie.
+    """
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    offset = -memory.ctypes.data % ALIGNMENT
+    copy = np.ndarray(array.shape, array.dtype, memory.data, offset)
+    copy[...] = array
+    return copy
 
 
 def _private_stdout() -> TextIO:

@@ -25,7 +25,7 @@ def load(
     inputs = dict(feeds)
 
     def call() -> list[Array]:
-        outputs = request.infer(inputs)
+        outputs = request.infer(inputs, share_inputs=True, share_outputs=True)
         return [outputs[port] for port in compiled.outputs]
 
     return call, f"openvino {openvino.__version__.partition('-')[0]}"
