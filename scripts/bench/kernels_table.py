@@ -56,7 +56,8 @@ def heading(report: Mapping[str, Any]) -> str:
         f"{before} before and {after} after; {report['threads']} threads, {report['rounds']} "
         f"rounds, float32, zero trials. Peak {peaks['gflops']:.0f} GFLOP/s, STREAM's triad "
         f"{peaks['triad_gbps']:.0f} GB/s (measured again beside each kernel that memory bounds). "
-        "Medians [quartiles], then how many times as long as tvmfuse takes."
+        "Medians [quartiles], then how many times as long as tvmfuse takes. PyTorch's attention is "
+        "`scaled_dot_product_attention` as it is, not compiled."
     )
 
 
