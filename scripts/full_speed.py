@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +19,8 @@ _CALL_S = 5e-4  # so long that starting one does not count
 class FullSpeed:
     """A product whose speed is known, run by all threads.
 
-    TVM pins its workers to cores of their own, but not the thread that calls it: where
-    that one shares a core with a worker, every kernel takes twice as long. So it is kept
-    off their cores; another tenant of the machine may still slow it down.
+    Where two of its threads share a core, or another tenant of the machine has one,
+    every kernel takes twice as long.
 
     Parameters
     ----------
@@ -62,20 +59,6 @@ class FullSpeed:
             if time.perf_counter() > end:
                 return False
         return True
-
-
-def _threads() -> set[int]:
-    """Return the threads of this process, where the system tells."""
-    tasks = Path("/proc/self/task")
-    return {int(task.name) for task in tasks.iterdir()} if tasks.is_dir() else set()
-
-
-def _stay_off(workers: set[int]) -> None:
-    """Keep this thread off the cores that workers are pinned to."""
-    taken = set[int]().union(*(os.sched_getaffinity(worker) for worker in workers))
-    free = os.sched_getaffinity(0) - taken if workers else set()
-    if free:
-        os.sched_setaffinity(0, free)
 
 
 def _ones(shape: tuple[int, ...]) -> Any:

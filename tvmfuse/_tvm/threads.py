@@ -3,6 +3,10 @@
 TVM 0.27 starts half as many threads as the system has processors, taking every
 second one for a hyper-thread. On machines without them, and in most virtual
 machines, half of the cores then idle. ``TVM_NUM_THREADS`` decides, where it is set.
+
+It also ties its n-th worker to the n-th core, in every process alike: several
+processes on one machine then share the first cores, while the others idle. The
+system spreads them better; ``TVM_BIND_THREADS=1`` brings the old way back.
 """
 
 from __future__ import annotations
@@ -22,9 +26,10 @@ def in_use() -> int:
 
 
 def use_all_cores() -> None:
-    """Ask for one thread on each core, unless the user has asked for something else.
+    """Ask for one free thread on each core, unless the user has asked for something else.
 
-    It has to be called before the first kernel runs: TVM reads the variable once.
+    It has to be called before the first kernel runs: TVM reads the variables once.
     """
     if "OMP_NUM_THREADS" not in os.environ:  # TVM honours this one too
         os.environ.setdefault(VARIABLE, str(detect().cores))
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
