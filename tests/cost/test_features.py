@@ -6,7 +6,8 @@ import pytest
 
 from tests.cost.measured import PEAKS, elementwise, product
 from tvmfuse.cost import kernel
-from tvmfuse.cost.features import Features, Resources, extract
+from tvmfuse.cost.extraction import extract
+from tvmfuse.cost.features import Features, Resources
 from tvmfuse.plan import OpGraph, OpNode, TensorInfo
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.cost import measured
 from tvmfuse.cost import data, judging, kernel, shipped, training
-from tvmfuse.cost.features import Features, extract
+from tvmfuse.cost.extraction import extract
+from tvmfuse.cost.features import Features
 from tvmfuse.cost.learned import Learned
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import Trained, class_of

@@ -24,6 +24,7 @@ from tvmfuse.kernels.attention_parts import Attention
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.families import Scheduled
 from tvmfuse.kernels.transposed import Geometry
+from tvmfuse.passes.layout.convert import unblocking
 
 MACHINE = MACHINES["8 lanes"]
 DOUBLING = Geometry((2, 2), (2, 2), (0, 0), (10, 10))
@@ -64,6 +65,7 @@ def kernels() -> dict[str, list[Any]]:
         "conv": [x, w, conv.emit(x, w, Window((3, 3)), MACHINE)],
         "transposed": [x, doubling, transposed.emit(x, doubling, DOUBLING, MACHINE)],
         "winograd": [x, tiles, winograd.emit(x, tiles, Window((3, 3)), MACHINE)],
+        "relayout": [x, unblocking((1, 12, 5, 5))(x)],
         "window": [x, window.emit_max(x, Window((2, 2)), MACHINE)],
         "gemm": [a, b, gemm.emit_batched(a, b, MACHINE)],
         "reduction": [flat, reduction.softmax(flat, 1, MACHINE.lanes)],

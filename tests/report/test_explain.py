@@ -14,7 +14,8 @@ from tvmfuse.plan import (
     Rejection,
     RunTime,
 )
-from tvmfuse.report.explain import Alone, about, explain
+from tvmfuse.report.explain import about, explain
+from tvmfuse.report.explanation import Alone
 
 MAIN = FunctionGraph(
     name="main",

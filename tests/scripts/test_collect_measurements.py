@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import collect_measurements
@@ -26,7 +27,8 @@ def test_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     collect = ["--generated", "6", "--rounds", "2", "--sampled", "1", "--into", str(path)]
     assert collect_measurements.main([*collect, "generated_5"]) == 1  # never calibrated
-    cache.store(target, target.peaks.__class__(**{**vars(target.peaks), "source": "measured"}))
+    # So low a peak that a busy machine reaches it, too.
+    cache.store(target, replace(target.peaks, gflops=10.0, source="measured"))
     assert (
         collect_measurements.main([*collect, "generated_5", "--quiet-by", "sh -c 'echo; cat'"]) == 0
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tvmfuse._pipeline import Planned
-    from tvmfuse.report.explain import Alone, Explanation, Fused, Refused
+    from tvmfuse.report.explanation import Alone, Explanation, Fused, Refused
     from tvmfuse.report.near import Near
 
 _MAX_NEAR = 20

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvmfuse.cost import features, kernel
+from tvmfuse.cost import extraction, kernel
 from tvmfuse.cost.features import Features
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import Trained
@@ -169,7 +169,7 @@ class _Batch:
         return self._singles[key]
 
     def _add(self, graph: OpGraph, parts: Sequence[kernel.Kernel]) -> int:
-        self.features.append(features.extract(graph, parts, self._peaks))
+        self.features.append(extraction.extract(graph, parts, self._peaks))
         return len(self.features) - 1
 
 

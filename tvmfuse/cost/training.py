@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvmfuse.cost import features, kernel
+from tvmfuse.cost import extraction, kernel
 from tvmfuse.cost.data import Measurements, Run
 from tvmfuse.cost.features import Features
 from tvmfuse.cost.learned import xgboost
@@ -103,7 +103,7 @@ def examples(measured: Iterable[Measurements]) -> list[Example]:
         works = kernel.together(graph, family=kernel_family)
         if peaks is None or not works:
             continue
-        row = features.extract(graph, works, peaks, is_tuned=schedule == "tuned")
+        row = extraction.extract(graph, works, peaks, is_tuned=schedule == "tuned")
         us = statistics.median(us for us, _ in taken)
         noise = statistics.median(spread / us for us, spread in taken)
         found_examples.append(Example(model, family, row, us, noise))

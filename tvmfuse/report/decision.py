@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvmfuse._pipeline import Planned
-from tvmfuse.cost import features, kernel
+from tvmfuse.cost import extraction, kernel
 from tvmfuse.cost.learned import Learned
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.errors import ModelError
@@ -118,11 +118,11 @@ def _view(
 ) -> KernelView:
     if not isinstance(model, Learned):
         assert isinstance(model, Roofline)
-        row = features.extract(graph, parts, model.peaks)
+        row = extraction.extract(graph, parts, model.peaks)
         names = ("compute_us", "memory_us", "device_dispatch_us")
         shown = tuple(Feature(name, getattr(row, name), 0.0) for name in names)
         return KernelView(label, row.prior_us, row.prior_us, 0.0, shown)
-    row = features.extract(graph, parts, model.peaks)
+    row = extraction.extract(graph, parts, model.peaks)
     (prediction,) = model.kernels([row])
     factors = model.contributions(row)
     ordered = sorted(factors, key=lambda name: -abs(factors[name] - 1.0))[:_SHOWN]

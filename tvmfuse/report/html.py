@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 
 from tvmfuse.plan import FusionPlan
-from tvmfuse.report.explain import Alone, Explanation
+from tvmfuse.report.explanation import Alone, Explanation
 from tvmfuse.report.units import Unit
 
 _LONGEST = 1e-9  # a bar of nothing has no width

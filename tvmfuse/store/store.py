@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -163,7 +164,7 @@ class Store:
         while True:
             page = statement.where(identity > last).order_by(identity).limit(size)
             try:
-                found = self.backend.rows(page)
+                found = self._after(last, page)
             except StoreError:
                 if size == 1:
                     yield None
@@ -176,6 +177,14 @@ class Store:
                 return
             last, size, n_failed = found[-1].id, min(2 * size, _PAGE), 0
             yield from map(rows.to_record, found)
+
+    def _after(self, last: int, page: sa.Select[Any]) -> Sequence[Any]:
+        """Return a page of records; a damaged tree may lead back to those before it."""
+        found = self.backend.rows(page)
+        ids = [last, *(row.id for row in found)]
+        if any(after <= before for before, after in pairwise(ids)):
+            raise StoreError(f"store: {self.name} is damaged: its records are out of order")
+        return found
 
     def devices(self) -> list[Device]:
         """Return the whole devices."""
