@@ -22,7 +22,10 @@ def test_generated_network_is_well_formed_and_always_the_same(seed: int) -> None
     assert tvm_ffi.structural_equal(generated_graphs.module(seed), module)
 
 
-def test_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_interrupted_run_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # no peaks of other tests
     target = targets.resolve("cpu")
     path = tmp_path / "rows.jsonl"
     collect = ["--generated", "6", "--rounds", "2", "--sampled", "1", "--into", str(path)]
