@@ -178,6 +178,6 @@ def test_an_interrupted_tuner_says_how_to_go_on(product_onnx: Path, tmp_path: Pa
     _wait(lambda: database.exists() and _n_trials(database) >= 1)
     tuner.send_signal(signal.SIGINT)
     _, said = tuner.communicate(timeout=60)
-    assert tuner.returncode == 130
+    assert tuner.returncode == 130, said
     assert "stopped: all trials are kept" in said
     assert "Traceback" not in said

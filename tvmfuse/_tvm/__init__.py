@@ -15,8 +15,9 @@ import tvm  # noqa: E402
 import tvm_ffi  # noqa: E402
 from tvm import relax, s_tir, te, tirx, topi  # noqa: E402
 
-from tvmfuse._tvm import registers  # noqa: E402
+from tvmfuse._tvm import interrupts, registers  # noqa: E402
 
+interrupts.let_through()
 registers.register()
 
 __all__ = ["relax", "s_tir", "te", "tirx", "topi", "tvm", "tvm_ffi"]
