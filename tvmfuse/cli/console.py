@@ -17,6 +17,8 @@ from rich.text import Text
 
 SCHEMA = 1
 
+_FILE_WIDTH = 200  # columns; nobody's window breaks the lines of a file or a pipe
+
 
 def print_json(command: str, data: Mapping[str, Any]) -> None:
     """Print the result of a command for programs."""
@@ -115,7 +117,10 @@ def stages() -> Iterator[Stages]:
 
 
 def _results() -> Console:
-    return Console(highlight=False)
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _FILE_WIDTH
+    return console
 
 
 @contextmanager
