@@ -106,10 +106,11 @@ def _check_closed(graph: onnx.GraphProto, name: str) -> None:
     if not left:
         return
     listed = ", ".join(f"{value.name}[{_describe(value)}]" for value in left)
-    example = f"{left[0].name}={_describe(left[0], default='1')}"
+    shape = _describe(left[0], default="1")
     raise ModelError(
         f"{name}: every extent of an input must be known, but these are open: {listed}: "
-        f"bind each with --shape, for example --shape '{example}'"
+        f"bind each, for example with --shape '{left[0].name}={shape}', "
+        f"or in Python with shapes={{{left[0].name!r}: ({shape},)}}"
     )
 
 

@@ -123,8 +123,9 @@ def _check_closed(module: Any, names: Sequence[str], label: str) -> None:
         shape = ",".join("1" if isinstance(e, str) else str(e) for e in left[0].shape)
         raise ModelError(
             f"{label}: every extent of an input must be known, but these are open: "
-            f"{', '.join(map(str, left))}: bind each with --shape, for example "
-            f"--shape '{left[0].name}={shape}'"
+            f"{', '.join(map(str, left))}: bind each, for example with "
+            f"--shape '{left[0].name}={shape}', or in Python with "
+            f"shapes={{{left[0].name!r}: ({shape},)}}"
         )
 
 
