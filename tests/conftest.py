@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Several workers run tests at once, each on a core; TVM reads this when it starts its threads.
 os.environ.setdefault("TVM_NUM_THREADS", "1")
+# Readline sets it in pytest itself, and workers inherit it: results would break at 80 columns.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(autouse=True, scope="session")
