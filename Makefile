@@ -53,7 +53,7 @@ bench: models $(MODELS)/bench/.exported ## Time all benchmark networks against O
 	$(BIN)/python scripts/bench/end_to_end.py --models $(MODELS)/bench --models $(MODELS) $(ARGS)
 
 kernels: $(VENV)/.installed ## Time single kernels beside their peers and the machine's limit
-	$(BIN)/python scripts/bench/kernels.py --scratch $(PEER_VENVS)/kernels $(ARGS)
+	$(BIN)/python scripts/bench/single_kernels.py --scratch $(PEER_VENVS)/kernels $(ARGS)
 
 peaks: $(VENV)/.installed ## Check the machine's peaks against loops in C
 	$(BIN)/python scripts/bench/check_peaks.py $(ARGS)

@@ -1,4 +1,4 @@
-"""The single pieces of work that kernels.py times, each as an ONNX model.
+"""The single pieces of work that single_kernels.py times, each as an ONNX model.
 
 Weights are constants, activations are inputs: as in a network. Sizes are those of
 networks in use; what must be reached stands beside each class.

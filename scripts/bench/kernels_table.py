@@ -1,4 +1,4 @@
-"""Write what kernels.py measured as Markdown: what was to be reached, then every kernel."""
+"""Write what single_kernels.py measured as Markdown: what was to be reached, then every kernel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def markdown(report: Mapping[str, Any]) -> str:
     Parameters
     ----------
     report : Mapping
-        What kernels.py writes as JSON.
+        What single_kernels.py writes as JSON.
     """
     kernels: dict[str, dict[str, Row]] = {}
     for row in report["rows"]:

@@ -10,10 +10,10 @@ import check_peaks
 import coverage_table
 import end_to_end
 import kernel_models
-import kernels
 import onnx
 import peers
 import pytest
+import single_kernels
 from kernel_models import Kernel
 
 pytestmark = pytest.mark.peers
@@ -81,12 +81,12 @@ def test_kernels_are_timed_beside_their_limits(
         Kernel("heads", "attention", "2 heads", lambda: kernel_models.attention(2, 8, 8), 10_000),
     )
     peaks = dict.fromkeys(check_peaks.TOLERANCE, 10.0)
-    monkeypatch.setattr(kernels, "all_kernels", lambda: small)
+    monkeypatch.setattr(single_kernels, "all_kernels", lambda: small)
     monkeypatch.setattr(
         check_peaks, "measure", lambda threads: check_peaks.Peaks(threads, peaks, peaks)
     )
     monkeypatch.setattr(check_peaks, "TRIAD_BYTES", 1 << 20)
-    assert kernels.main(["--sides", "tvmfuse,onnxruntime", *options]) == 0
+    assert single_kernels.main(["--sides", "tvmfuse,onnxruntime", *options]) == 0
     found = rows(tmp_path, "kernels")
     assert found.keys() == {
         (kernel.name, side) for kernel in small for side in ("tvmfuse", "onnxruntime")

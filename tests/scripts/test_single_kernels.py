@@ -6,12 +6,12 @@ from typing import Any
 
 import conv_shapes
 import kernel_models
-import kernels
 import kernels_table
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import single_kernels
 from conv_shapes import ConvShape
 from outcome import Result
 
@@ -71,11 +71,11 @@ def test_the_limit_is_arithmetic_or_memory_whichever_takes_longer() -> None:
         next(kernel for kernel in kernel_models.all_kernels() if kernel.name.startswith(name))
         for name in ("gemv", "matmul_512")
     )
-    about = kernels.limits(gemv, gflops=100.0, triad_gbps=50.0)
+    about = single_kernels.limits(gemv, gflops=100.0, triad_gbps=50.0)
     assert about["limit_us"] == pytest.approx(64 * 2**20 / 50e3)
-    assert kernels.limits(matmul, gflops=100.0, triad_gbps=50.0)["limit_us"] == pytest.approx(
-        512**2 * (1024 + 15) / 100e3
-    )
+    assert single_kernels.limits(matmul, gflops=100.0, triad_gbps=50.0)[
+        "limit_us"
+    ] == pytest.approx(512**2 * (1024 + 15) / 100e3)
 
 
 def row(name: str, side: str, us: float, ratio: float, **about: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ kernel is its arithmetic at the peak of fused multiply-adds, or what it moves at
 the bandwidth of STREAM's triad, whichever takes longer; ``check_peaks.py`` measures
 both::
 
-    python scripts/bench/kernels.py --scratch .venv-peers/kernels
-    python scripts/bench/kernels.py --scratch .venv-peers/kernels --only attention --rounds 3
+    python scripts/bench/single_kernels.py --scratch .venv-peers/kernels
+    python scripts/bench/single_kernels.py --scratch .venv-peers/kernels --only attention --rounds 3
 """
 
 from __future__ import annotations
