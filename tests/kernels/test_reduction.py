@@ -55,6 +55,21 @@ def norm(shape: tuple[int, ...], axes: tuple[int, ...], *, centered: bool = True
     return Case(name, (shape, weight), emit, reference)
 
 
+def group_norm(shape: tuple[int, ...], groups: int) -> Case:
+    def emit(machine: Machine, x: Any, gamma: Any) -> Any:
+        return reduction.normalize_groups(
+            x, groups, machine.lanes, epsilon=1e-3, affine=lambda y, channel: y * gamma[channel]
+        )
+
+    def reference(x: Any, gamma: Any) -> Any:
+        parted = x.reshape(len(x), groups, -1)
+        centred = parted - parted.mean(-1, keepdims=True)
+        normal = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-3)
+        return normal.reshape(x.shape) * gamma.reshape(-1, *[1] * (x.ndim - 2))
+
+    return Case(f"group norm of {shape} in {groups}", (shape, shape[1:2]), emit, reference)
+
+
 def after_an_addition(case: Case) -> Case:
     """Return the case with the sum of two tensors as its first operand."""
 
@@ -79,6 +94,9 @@ CASES = [
     *(norm(SHAPE, axes) for axes in ((3,), (2, 3), (1, 2, 3), (1,))),
     *(norm((5, length), (1,)) for length in LENGTHS),
     *(norm((3, length), (1,), centered=False) for length in (16, 33)),
+    group_norm((2, 6, 3, 37), 3),
+    group_norm((1, 4, 16), 4),
+    group_norm((2, 6, 5, 5), 1),
     after_an_addition(norm((6, 45), (1,))),
     after_an_addition(softmax((6, 45), 1)),
 ]

@@ -38,6 +38,7 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         "relax.nn.log_softmax": _softmax(machine, is_log=True),
         "relax.nn.layer_norm": _layer_norm(machine),
         "relax.nn.rms_norm": _rms_norm(machine),
+        "relax.nn.group_norm": _group_norm(machine),
         "relax.sum": _reduce(machine, sums),
         "relax.mean": _reduce(machine, sums, is_mean=True),
         "relax.max": _reduce(machine, maximum),
@@ -262,6 +263,32 @@ def _rms_norm(machine: Machine) -> Rule:
             )
 
         return _computed(builder, call, emit, *call.args[:2])
+
+    return rule
+
+
+def _group_norm(machine: Machine) -> Rule:
+    def rule(builder: Builder, call: Call) -> Any:
+        attrs, rank = call.attrs, int(call.ty.ndim)
+        axes = sorted(int(axis) % rank for axis in attrs.axes)
+        if int(attrs.channel_axis) % rank != 1 or axes != list(range(2, rank)):
+            return None
+        center, scale = bool(attrs.center), bool(attrs.scale)
+
+        def emit(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+            def affine(normal: Any, channel: Any) -> Any:
+                scaled = normal * gamma[channel] if scale else normal
+                return scaled + beta[channel] if center else scaled
+
+            return reduction.normalize_groups(
+                x,
+                int(attrs.num_groups),
+                machine.lanes,
+                epsilon=float(attrs.epsilon),
+                affine=affine,
+            )
+
+        return _computed(builder, call, emit, *call.args)
 
     return rule
 

@@ -125,6 +125,53 @@ def normalize(
     return te.compute(rows.shape, result, name="normalize")
 
 
+def normalize_groups(
+    x: Tensor,
+    groups: int,
+    lanes: int,
+    *,
+    epsilon: float,
+    affine: Callable[[Expr, Expr], Expr],
+) -> Tensor:
+    """Emit a normalisation over groups of channels and all that follows them.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (batch, channels, ...), float32.
+    groups : int
+        Divides the channels.
+    lanes : int
+        Elements of one vector.
+    epsilon : float
+        Added to the variance.
+    affine : callable
+        Scales and shifts a normalised element, given its channel.
+
+    Returns
+    -------
+    te.Tensor
+        Shape of ``x``.
+    """
+    batch, channels, *space = (int(d) for d in x.shape)
+    size = channels // groups
+    parted = te.compute(
+        (batch, groups, size, *space),
+        lambda n, g, c, *at: x[(n, g * size + c, *at)],
+        name="parted",
+    )
+    normal = normalize(
+        parted,
+        range(2, len(parted.shape)),
+        lanes,
+        epsilon=epsilon,
+        affine=lambda y, i: affine(y, i[1] * size + i[2]),
+    )
+    return te.compute(
+        x.shape, lambda n, c, *at: normal[(n, c // size, c % size, *at)], name="joined"
+    )
+
+
 def _rows(x: Tensor, axes: Sequence[int]) -> Rows:
     shape = tuple(int(d) for d in x.shape)
     return Rows(shape, tuple(sorted(axis % len(shape) for axis in axes)))

@@ -33,7 +33,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     rank = _rank(sch)
     blocks.inline_cheap(sch)
     *others, out = blocks.outputs(sch)
-    loops = sch.get_loops(out)
+    loops = _parted(sch, sch.get_loops(out), axes, rank)
     if product(blocks.extents(sch, _spatial_loops(sch, out))) == 1:
         _to_one(sch, machine, choose)
         return
@@ -196,6 +196,19 @@ def _columns(count: int, extent: int, machine: Machine) -> int:
         for n in divisors(vectors)
         if n <= _MAX_COLUMNS and (n == 1 or tasks >= 2 * n * machine.cores)
     )
+
+
+def _parted(sch: Schedule, loops: list[Loop], axes: set[int], rank: int) -> list[Loop]:
+    """Split the loop over channels of a result whose rows are groups of channels."""
+    last = rank - len(axes) - 1
+    if len(loops) != rank - 1 or last < 0 or axes != set(range(last + 1, rank)):
+        return loops
+    statistic = next(block for block in blocks.children(sch) if _axes(sch, block))
+    groups = int(sch.get(statistic).writes[0].source.ty.shape[last])
+    if blocks.extent(sch, loops[last]) % groups:
+        return loops
+    parts = blocks.split(sch, loops[last], [groups, None])
+    return [*loops[:last], *parts, *loops[last + 1 :]]
 
 
 def _axes_of_all(sch: Schedule) -> set[int]:

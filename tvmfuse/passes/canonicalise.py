@@ -11,6 +11,7 @@ from tvmfuse.passes.rules.attention import write_attention_out
 from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
 from tvmfuse.passes.rules.composites import recognise
 from tvmfuse.passes.rules.fold import fold_constant, fold_constants
+from tvmfuse.passes.rules.group_norm import group_norm_for_views, parameters_into_group_norm
 from tvmfuse.passes.rules.quantised import integer_convolution, integer_product
 from tvmfuse.passes.rules.share import share_equal_values
 from tvmfuse.passes.rules.slices import product_of_slices
@@ -78,6 +79,8 @@ _SIMPLIFICATIONS = (
     byte_weight,
     product_of_slices,
     write_attention_out,
+    group_norm_for_views,
+    parameters_into_group_norm,
 )
 
 _SCALES = (

@@ -66,6 +66,15 @@ def rms_norm(x: Any, gamma: Any, *, epsilon: float = 1e-5) -> Any:
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * gamma
 
 
+def group_norm(x: Any, gamma: Any, beta: Any, *, groups: int, epsilon: float = 1e-5) -> Any:
+    """Normalise groups of the channels of (batch, channels, ...)."""
+    parted = x.reshape(len(x), groups, -1)
+    ones = np.ones(parted.shape[2])
+    normal = layer_norm(parted, ones, 0 * ones, epsilon=epsilon).reshape(x.shape)
+    by_channel = (-1, *[1] * (x.ndim - 2))
+    return normal * gamma.reshape(by_channel) + beta.reshape(by_channel)
+
+
 def softmax(x: Any) -> Any:
     """Exponentiate and normalise over the last axis."""
     raised = np.exp(x - x.max(-1, keepdims=True))

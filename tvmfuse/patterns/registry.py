@@ -13,6 +13,7 @@ from tvmfuse.patterns.conv_bn_act import ConvBnAct
 from tvmfuse.patterns.elementwise import Elementwise
 from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.gated import Gated
+from tvmfuse.patterns.group_norm_act import GroupNormAct
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.norm_linear import NormLinear
 from tvmfuse.patterns.siblings import Siblings
@@ -89,7 +90,15 @@ def default() -> Registry:
 
 def builtin() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
-    named = (ConvBnAct(), MatmulBiasAct(), Gated(), AddLayerNorm(), Softmax(), FusedAttention())
+    named = (
+        ConvBnAct(),
+        MatmulBiasAct(),
+        Gated(),
+        AddLayerNorm(),
+        GroupNormAct(),
+        Softmax(),
+        FusedAttention(),
+    )
     return Registry(
         (*named, TransposedMatmul(), Epilogue(), NormLinear(), Siblings(), Elementwise())
     )

@@ -23,6 +23,7 @@ CONVERTERS = {
     "GRU": recurrent.convert_gru,
     "Gather": indexing.convert_gather,
     "GatherElements": indexing.convert_gather_elements,
+    "InstanceNormalization": normalization.convert_instance_normalization,
     "LSTM": recurrent.convert_lstm,
     "LayerNormalization": normalization.convert_layer_normalization,
     "Pad": elementwise.convert_pad,
