@@ -37,7 +37,7 @@ def group_norm_for_views(flow: Dataflow, position: int) -> Any:
         return None
     if not _is_parted(shape, parted) or not _is_bare_norm_of_groups(inner, len(parted)):
         return None
-    neutral = [to_constant(np.full(shape[1], v), operators.dtype(x)) for v in (1, 0)]
+    neutral = [to_constant(np.full(int(shape[1]), v), operators.dtype(x)) for v in (1, 0)]
     return _normalised(x, neutral, int(parted[1]), float(inner.attrs.epsilon))
 
 
