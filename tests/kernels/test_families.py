@@ -10,11 +10,13 @@ import pytest
 from tests.kernels.contract import MACHINES, host
 from tvmfuse import testing
 from tvmfuse._tvm import te, topi, tvm, tvm_ffi
+from tvmfuse._tvm.recurrence import Activation, Recurrence
 from tvmfuse.kernels import (
     attention,
     conv,
     families,
     gemm,
+    recurrent,
     reduction,
     transposed,
     window,
@@ -27,6 +29,7 @@ from tvmfuse.kernels.transposed import Geometry
 from tvmfuse.passes.layout.convert import unblocking
 
 MACHINE = MACHINES["8 lanes"]
+GRU = Recurrence("gru", (False,), ((Activation("sigmoid"), Activation("tanh")),))
 DOUBLING = Geometry((2, 2), (2, 2), (0, 0), (10, 10))
 
 
@@ -44,6 +47,7 @@ def kernels() -> dict[str, list[Any]]:
     doubling, tiles = weight(4, 2, 2, 1, 1, 8, 8), weight(2, 6, 6, 2, 8, 8)
     a, b = image(6, 8), weight(8, 16)
     flat = image(4, 50)
+    layer = [te.placeholder(shape) for shape in ((3, 1, 15), (1, 5, 15), (1, 1, 5))]
     q, k, v = (te.placeholder((1, 2, 9, 8), name=name) for name in "qkv")
 
     def heads(q: Any, k: Any, v: Any) -> Attention:
@@ -65,6 +69,7 @@ def kernels() -> dict[str, list[Any]]:
         "conv": [x, w, conv.emit(x, w, Window((3, 3)), MACHINE)],
         "transposed": [x, doubling, transposed.emit(x, doubling, DOUBLING, MACHINE)],
         "winograd": [x, tiles, winograd.emit(x, tiles, Window((3, 3)), MACHINE)],
+        "recurrent": [*layer, *recurrent.emit(GRU, layer, MACHINE)],
         "relayout": [x, unblocking((1, 12, 5, 5))(x)],
         "window": [x, window.emit_max(x, Window((2, 2)), MACHINE)],
         "gemm": [a, b, gemm.emit_batched(a, b, MACHINE)],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tvmfuse._pipeline.options import Options, Planned, Prepared
 from tvmfuse._pipeline.stages import Stages
+from tvmfuse._tvm.unrolled import unroll
 from tvmfuse.cost import shipped
-from tvmfuse.kernels import legalize
+from tvmfuse.kernels import legalize, recurrent
 from tvmfuse.passes import codegen
 from tvmfuse.passes.canonicalise import canonicalise
 from tvmfuse.passes.collect import collect
@@ -44,6 +46,7 @@ def plan(
     options = options or Options()
     stages = stages or Stages(verify=options.verify)
     with stages.stage("canonicalise"):
+        mod = unroll(mod, but=partial(_has_kernel, is_cpu=target.rules == "cpu"))
         mod = canonicalise(codegen.dispatch_libraries(mod, target.tvm()))
     stages.returned("canonicalise", mod)
     with stages.stage("collect"):
@@ -64,6 +67,11 @@ def plan(
         rejected = (*found.rejections, *chosen.rejections)
         chosen = replace(chosen, rejections=rejected if options.fuse else (), notes=notes)
     return replace(unfused, plan=chosen)
+
+
+def _has_kernel(layer: Any, *, is_cpu: bool) -> bool:
+    """Whether a recurrent layer can stay one operator: only CPUs have a kernel for it."""
+    return is_cpu and recurrent.fits(layer)
 
 
 def _cost_model(options: Options, target: Target) -> tuple[CostModel, tuple[str, ...]]:

@@ -15,9 +15,11 @@ import tvm  # noqa: E402
 import tvm_ffi  # noqa: E402
 from tvm import relax, s_tir, te, tirx, topi  # noqa: E402
 
-from tvmfuse._tvm import interrupts, registers  # noqa: E402
+from tvmfuse._tvm import interrupts, recurrence, registers, unrolled  # noqa: E402
 
 interrupts.let_through()
 registers.register()
+recurrence.register()
+unrolled.register()
 
 __all__ = ["relax", "s_tir", "te", "tirx", "topi", "tvm", "tvm_ffi"]

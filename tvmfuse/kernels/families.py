@@ -17,6 +17,7 @@ from tvmfuse.kernels import (
     generic,
     joined,
     nest,
+    recurrent,
     relayout,
     row_tasks,
     transposed,
@@ -34,6 +35,7 @@ Apply = Callable[[Schedule, Machine, Choose], None]
 FAMILIES: Mapping[str, Apply] = {
     "attention": attention.schedule,
     "conv": conv.schedule,
+    "recurrent": recurrent.schedule,
     "relayout": relayout.schedule,
     "transposed": transposed.schedule,
     "winograd": winograd.schedule,

@@ -26,33 +26,42 @@ def kernel(
     operands: Sequence[Tensor],
     body: Callable[[Sequence[Buffer], Buffer], Stmt],
 ) -> Tensor:
-    """Return the float32 tensor that ``body(operands, result)`` computes.
+    """Return the float32 tensor that ``body(operands, result)`` computes; see :func:`kernels`."""
+    (result,) = kernels([(name, shape)], operands, lambda ins, outs: body(ins, outs[0]))
+    return result
+
+
+def kernels(
+    results: Sequence[tuple[str, Sequence[Expr]]],
+    operands: Sequence[Tensor],
+    body: Callable[[Sequence[Buffer], Sequence[Buffer]], Stmt],
+) -> list[Tensor]:
+    """Return the float32 tensors that ``body(operands, results)`` computes.
 
     Parameters
     ----------
-    name : str
-        What the result is called.
-    shape : Sequence[int]
-        Shape of the result.
+    results : sequence of (str, sequence of int)
+        What each result is called, and its shape.
     operands : Sequence[te.Tensor]
         What it reads.
     body : callable
-        Returns the statement, given a buffer for every operand and for the result.
+        Returns the statement, given a buffer for every operand and for every result.
     """
     ins = [tirx.decl_buffer(x.shape, x.dtype, x.op.name) for x in operands]
-    out = tirx.decl_buffer(shape, "float32", name)
+    outs = [tirx.decl_buffer(shape, "float32", name) for name, shape in results]
 
     def statement(_ins: Any, _outs: Any) -> Stmt:
-        return body(ins, out)
+        return body(ins, outs)
 
-    return te.extern(
-        [shape],
+    found = te.extern(
+        [list(shape) for _, shape in results],
         list(operands),
         statement,
         name="root",  # TVM adds no root block around one opaque block: it is the root
         in_buffers=ins,
-        out_buffers=[out],
+        out_buffers=outs,
     )
+    return [found] if len(results) == 1 else list(found)
 
 
 def scratch(shape: Sequence[int], name: str) -> Buffer:
@@ -82,6 +91,16 @@ def store(buffer: Buffer, value: Expr, *index: Expr) -> Stmt:
     return tirx.BufferStore(buffer, value, list(index))
 
 
+def number(value: int) -> Expr:
+    """Return a 32-bit integer."""
+    return tirx.const(value, "int32")
+
+
+def f32(value: float) -> Expr:
+    """Return a float32 number."""
+    return tirx.const(value, "float32")
+
+
 def loop(extent: Expr, body: Body) -> Stmt:
     """Return ``body(i)`` for every ``i`` below ``extent``, one after the other."""
     return _loop(extent, body, tirx.ForKind.SERIAL)
@@ -92,9 +111,23 @@ def tasks(extent: int, body: Body, *, is_parallel: bool) -> Stmt:
     return _loop(extent, body, tirx.ForKind.PARALLEL if is_parallel else tirx.ForKind.SERIAL)
 
 
+def together(stmt: Stmt) -> Stmt:
+    """Return ``stmt`` with its threads started once: :func:`tasks` in it share them."""
+    return _pragma("parallel_launch_point", stmt)
+
+
+def before_others(stmt: Stmt) -> Stmt:
+    """Return tasks after which all threads wait for each other; only within :func:`together`."""
+    return _pragma("parallel_barrier_when_finish", stmt)
+
+
+def _pragma(name: str, stmt: Stmt) -> Stmt:
+    return tirx.AttrStmt(number(0), f"pragma_{name}", number(1), stmt)
+
+
 def unrolled(extent: int, body: Body) -> Stmt:
     """Return a statement for each of few ``i``."""
-    return seq([body(_int(i)) for i in range(extent)])
+    return seq([body(number(i)) for i in range(extent)])
 
 
 def vectors(extent: int, lanes: int, body: Body) -> Stmt:
@@ -113,7 +146,7 @@ def vectors(extent: int, lanes: int, body: Body) -> Stmt:
 
 def _vector(start: int, width: int, body: Body) -> Stmt:
     if width == 1:
-        return body(_int(start))
+        return body(number(start))
     return _loop(width, lambda i: body(i + start if start else i), tirx.ForKind.VECTORIZED)
 
 
@@ -129,15 +162,15 @@ def seq(statements: Sequence[Stmt]) -> Stmt:
     """Return statements that follow one another."""
     if len(statements) == 1:
         return statements[0]
-    return tirx.SeqStmt(list(statements)) if statements else tirx.Evaluate(_int(0))
+    return tirx.SeqStmt(list(statements)) if statements else tirx.Evaluate(number(0))
 
 
 def _loop(extent: Expr, body: Body, kind: Any) -> Stmt:
     index = tirx.Var("i", "int32")
     return tirx.For(
-        index, _int(0), extent if not isinstance(extent, int) else _int(extent), kind, body(index)
+        index,
+        number(0),
+        extent if not isinstance(extent, int) else number(extent),
+        kind,
+        body(index),
     )
-
-
-def _int(value: int) -> Expr:
-    return tirx.const(value, "int32")

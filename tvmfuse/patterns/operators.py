@@ -12,7 +12,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from tvmfuse._tvm import relax, tirx, tvm
+from tvmfuse._tvm import recurrence, relax, tirx, tvm
 from tvmfuse.plan import OpKind
 
 # Elementwise operators by their cost in floating-point operations per element. A
@@ -79,6 +79,8 @@ def family(call: Any) -> str:
     """Return the kernel family that runs an operator alone."""
     if name(call) == "relax.nn.conv2d":
         return "conv2d"
+    if name(call) in recurrence.OPERATORS:
+        return "recurrent"
     return _FAMILY_OF_KIND.get(kind(call), "opaque")
 
 
@@ -88,6 +90,8 @@ def flops(call: Any) -> int:
     A symbolic extent counts as 1.
     """
     operator = name(call)
+    if operator in recurrence.OPERATORS:
+        return recurrence.flops(call)
     listed, cost = _table().get(operator, ("opaque", 0))
     if listed in ("elementwise", "broadcast"):
         return cost * _size(call)

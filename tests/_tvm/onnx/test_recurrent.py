@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import run
 from tvmfuse._tvm import tvm
 from tvmfuse.errors import ModelError
 from tvmfuse.frontend import import_model
@@ -62,53 +63,84 @@ def recurrent(
 
 
 CASES: Mapping[str, Any] = {
-    "RNN": lambda: recurrent("RNN"),
     "RNN with relu": lambda: recurrent("RNN", activations=["Relu"]),
     "RNN both ways": lambda: recurrent("RNN", directions=2, direction="bidirectional"),
-    "GRU": lambda: recurrent("GRU"),
     "GRU with reset before the matmul": lambda: recurrent("GRU", linear_before_reset=0),
     "GRU with reset after the matmul": lambda: recurrent("GRU", linear_before_reset=1),
     "GRU without state": lambda: recurrent("GRU", with_state=False),
     "GRU backwards": lambda: recurrent("GRU", direction="reverse"),
+    "GRU of ragged sequences": lambda: recurrent("GRU", lengths=(3, 2)),
+    "GRU, clipped": lambda: recurrent("GRU", clip=0.5),
+    "GRU with softsign": lambda: recurrent("GRU", activations=["Softsign", "Tanh"]),
     "LSTM": lambda: recurrent("LSTM"),
     "LSTM without state": lambda: recurrent("LSTM", with_state=False),
     "LSTM with full lengths": lambda: recurrent("LSTM", lengths=(STEPS,) * BATCH),
-    "LSTM with other activations": lambda: recurrent(
-        "LSTM", activations=["Sigmoid", "Relu", "Tanh"]
+    "LSTM with coefficients": lambda: recurrent(
+        "LSTM",
+        activations=["HardSigmoid", "Relu", "LeakyRelu"],
+        activation_alpha=[0.3, 0.2],
+        activation_beta=[0.4],
     ),
-    "LSTM backwards": lambda: recurrent("LSTM", direction="reverse"),
-    "LSTM both ways": lambda: recurrent("LSTM", directions=2, direction="bidirectional"),
+    "LSTM with peepholes": lambda: recurrent("LSTM", peephole=True),
+    "LSTM, clipped": lambda: recurrent("LSTM", clip=0.5),
+    "LSTM of coupled gates": lambda: recurrent("LSTM", input_forget=1),
+    "LSTM both ways, ragged": lambda: recurrent(
+        "LSTM", directions=2, direction="bidirectional", lengths=(2, 3)
+    ),
 }
+
+
+def computed(model: Any, *inputs: Any) -> list[Any]:
+    """Import a model, compile it by the whole pipeline and run it."""
+    return run(import_model(model).module, *inputs)
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize("name", CASES)
-def test_recurrence_agrees_with_onnx_runtime(name, run):
+def test_recurrence_agrees_with_onnx_runtime(name):
     from onnxruntime import InferenceSession
 
     model = CASES[name]()
     session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for found, right in zip(run(model, {"x": X}), session.run(None, {"x": X}), strict=True):
+    for found, right in zip(computed(model, X), session.run(None, {"x": X}), strict=True):
         assert found.shape == right.shape
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        (lambda: recurrent("LSTM", peephole=True), "peepholes"),
-        (lambda: recurrent("LSTM", lengths=(3, 2)), "sequence_lens"),
-        (lambda: recurrent("GRU", clip=0.5), "clip"),
-        (lambda: recurrent("GRU", activations=["Softsign", "Tanh"]), "activation softsign"),
-    ],
-    ids=["peepholes", "ragged", "clip", "activation"],
-)
-def test_variant_that_is_not_supported_is_named(model, words):
-    with pytest.raises(ModelError, match=words):
-        import_model(model())
+def test_a_batch_that_comes_first_is_turned_and_turned_back():
+    plain, turned = recurrent("LSTM"), recurrent("LSTM", layout=1)
+    for tensor in turned.graph.initializer:
+        if tensor.name in ("h", "c"):
+            array = numpy_helper.to_array(tensor).transpose(1, 0, 2)
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+    x = np.ascontiguousarray(X.transpose(1, 0, 2))
+    for axis, size in enumerate(x.shape):
+        turned.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = size
+    y, h, c = computed(turned, x)
+    right_y, right_h, right_c = computed(plain, X)
+    np.testing.assert_array_equal(y, right_y.transpose(2, 0, 1, 3))
+    np.testing.assert_array_equal(h, right_h.transpose(1, 0, 2))
+    np.testing.assert_array_equal(c, right_c.transpose(1, 0, 2))
 
 
-def test_quantised_lstm_computes_with_its_weights_dequantised(run):
+def test_weights_may_come_from_outside():
+    constant, fed = recurrent("GRU", linear_before_reset=1), recurrent("GRU", linear_before_reset=1)
+    weights = {t.name: numpy_helper.to_array(t) for t in fed.graph.initializer}
+    del fed.graph.initializer[:]
+    for name, array in weights.items():
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
+        fed.graph.input.append(value)
+    found, right = computed(fed, X, *weights.values()), computed(constant, X)
+    for a, b in zip(found, right, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_an_activation_that_is_not_supported_is_named():
+    with pytest.raises(ModelError, match="activation cosine"):
+        import_model(recurrent("GRU", activations=["Cosine", "Tanh"]))
+
+
+def test_quantised_lstm_computes_with_its_weights_dequantised():
     exact = recurrent("LSTM")
     weights = {t.name: numpy_helper.to_array(t) for t in exact.graph.initializer}
     scaled = {name: np.abs(weights[name]).max() / 127 for name in ("w", "r")}
@@ -134,7 +166,7 @@ def test_quantised_lstm_computes_with_its_weights_dequantised(run):
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     quantised = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    found, right = run(quantised, {"x": X})[0], run(exact, {"x": X})[0]
+    found, right = computed(quantised, X)[0], computed(exact, X)[0]
     np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
 
 

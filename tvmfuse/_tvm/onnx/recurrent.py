@@ -1,82 +1,48 @@
-"""RNN, GRU and LSTM, which TVM 0.27's ONNX importer lacks, unrolled over time.
+"""RNN, GRU and LSTM, which TVM 0.27's ONNX importer lacks.
 
-The product of the whole sequence with the input weights is one matmul before
-the loop; only the product with the state is left in it. The number of steps
-has to be known, and what ONNX calls ``layout=1``, ``clip``, ``input_forget``,
-peepholes and ragged sequences is refused.
+The product of the whole sequence with the input weights of all directions is one matmul;
+what is left is an operator of ours, see :mod:`tvmfuse._tvm.recurrence`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tvmfuse._tvm import relax
-from tvmfuse._tvm.onnx.node import Node, dtype_of, extents
+from tvmfuse._tvm.onnx.node import Node, dtype_of, extents, is_constant
+from tvmfuse._tvm.recurrence import DEFAULT_ACTIVATIONS, GATES, Activation, Recurrence
 
 Array = np.ndarray[Any, Any]
-State = tuple[relax.Expr, ...]
+Expr = Any  # relax.Expr
 
-_ACTIVATIONS = {"sigmoid": relax.op.sigmoid, "tanh": relax.op.tanh, "relu": relax.op.nn.relu}
+op = relax.op
 
-
-@dataclass(frozen=True)
-class Weights:
-    """The weights of every direction, gates side by side as ONNX orders them.
-
-    Parameters
-    ----------
-    x, h : ndarray of shape (directions, input or hidden size, gates * hidden size)
-        Factors of the input and of the state.
-    bias_x, bias_h : ndarray of shape (directions, gates * hidden size)
-        What is added to either product.
-    """
-
-    x: Array
-    h: Array
-    bias_x: Array
-    bias_h: Array
-
-    @classmethod
-    def of(cls, node: Node, x: Array, h: Array) -> Weights:
-        """Read the bias of ``node``, or take zeros, and join it with ``x`` and ``h``."""
-        shape = (x.shape[0], 2 * x.shape[2])
-        bias = node.array(3) if node.input(3) is not None else np.zeros(shape, x.dtype)
-        bias_x, bias_h = np.split(bias, 2, axis=1)
-        return cls(x, h, bias_x, bias_h)
-
-    @classmethod
-    def transposed(cls, node: Node) -> Weights:
-        """Read the weights of ``node``, which ONNX keeps with the gates first."""
-        x, h = (np.ascontiguousarray(node.array(i).transpose(0, 2, 1)) for i in (1, 2))
-        return cls.of(node, x, h)
+# Coefficients that ONNX Runtime takes where a model gives none; None for a function without.
+_COEFFICIENTS: dict[str, tuple[float | None, float | None]] = {
+    "affine": (1.0, 0.0),
+    "elu": (1.0, None),
+    "hardsigmoid": (0.2, 0.5),
+    "leakyrelu": (0.01, None),
+    "relu": (None, None),
+    "scaledtanh": (1.0, 1.0),
+    "sigmoid": (None, None),
+    "softplus": (None, None),
+    "softsign": (None, None),
+    "tanh": (None, None),
+    "thresholdedrelu": (1.0, None),
+}
+_DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One time step of one direction.
-
-    Parameters
-    ----------
-    step : callable
-        ``(x, state) -> state``; ``x`` has shape (1, batch, gates * hidden size).
-    bias : ndarray of shape (gates * hidden size,)
-        What can be added to the input's product before the loop.
-    """
-
-    step: Callable[[relax.Expr, State], State]
-    bias: Array
-
-
-def convert_lstm(node: Node) -> relax.Expr:
+def convert_lstm(node: Node) -> Expr:
     """Convert ``LSTM`` of ``ai.onnx``."""
-    return _lstm(node, Weights.transposed(node))
+    return _converted(node, "lstm", *_turned_weights(node), peephole=node.input(7))
 
 
-def convert_dynamic_quantize_lstm(node: Node) -> relax.Expr:
+def convert_dynamic_quantize_lstm(node: Node) -> Expr:
     """Convert ``DynamicQuantizeLSTM`` of ``com.microsoft``.
 
     Only its weights are int8. They are dequantised here, and the activations,
@@ -84,164 +50,176 @@ def convert_dynamic_quantize_lstm(node: Node) -> relax.Expr:
     """
     x = _dequantise(node.array(1), node.array(8), node.array(9))
     h = _dequantise(node.array(2), node.array(10), node.array(11))
-    return _lstm(node, Weights.of(node, x, h))
+    return _converted(node, "lstm", relax.const(x), relax.const(h), peephole=node.input(7))
 
 
-def convert_gru(node: Node) -> relax.Expr:
+def convert_gru(node: Node) -> Expr:
     """Convert ``GRU``."""
-    weights = Weights.transposed(node)
-    cells = [_gru_cell(node, weights, k) for k in range(weights.x.shape[0])]
-    return node.results(*_unroll(node, weights, cells, n_states=1))
+    return _converted(node, "gru", *_turned_weights(node))
 
 
-def convert_rnn(node: Node) -> relax.Expr:
+def convert_rnn(node: Node) -> Expr:
     """Convert ``RNN``."""
-    weights = Weights.transposed(node)
-    cells = [_rnn_cell(node, weights, k) for k in range(weights.x.shape[0])]
-    return node.results(*_unroll(node, weights, cells, n_states=1))
+    return _converted(node, "rnn", *_turned_weights(node))
 
 
-def _lstm(node: Node, weights: Weights) -> relax.Expr:
-    if node.input(7) is not None or node.attrs.get("input_forget", 0):
-        raise NotImplementedError("peepholes and input_forget are not supported")
-    cells = [_lstm_cell(node, weights, k) for k in range(weights.x.shape[0])]
-    return node.results(*_unroll(node, weights, cells, n_states=2))
+def _converted(
+    node: Node, cell: str, x_weight: Expr, h_weight: Expr, *, peephole: Expr | None = None
+) -> Expr:
+    """Return the results of a layer.
 
-
-def _lstm_cell(node: Node, weights: Weights, direction: int) -> Cell:
-    gate, candidate, output = _activations(node, direction, ("sigmoid", "tanh", "tanh"))
-    recurrent = relax.const(weights.h[direction])
-
-    def step(x: relax.Expr, state: State) -> State:
-        h, c = state
-        z = node.emit(relax.op.add(x, relax.op.matmul(h, recurrent)))
-        i, o, f, g = _gates(z, 4)
-        c = node.emit(gate(f) * c + gate(i) * candidate(g))
-        return node.emit(gate(o) * output(c)), c
-
-    return Cell(step, weights.bias_x[direction] + weights.bias_h[direction])
-
-
-def _gru_cell(node: Node, weights: Weights, direction: int) -> Cell:
-    gate, candidate = _activations(node, direction, ("sigmoid", "tanh"))
-    bias_x, bias_h = weights.bias_x[direction], weights.bias_h[direction]
-    size = weights.h.shape[1]
-    gates_h, new_h = (
-        relax.const(np.ascontiguousarray(part))
-        for part in np.split(weights.h[direction], [2 * size], axis=1)
-    )
-    # The candidate's state bias is inside the product with the reset gate when
-    # the reset comes after the matmul; all other biases can go before the loop.
-    reset_after = bool(node.attrs.get("linear_before_reset", 0))
-    early = bias_h.copy()
-    if reset_after:
-        early[2 * size :] = 0
-    late = relax.const(bias_h[2 * size :])
-
-    def step(x: relax.Expr, state: State) -> State:
-        (h,) = state
-        x_z, x_r, x_n = _gates(x, 3)
-        h_z, h_r = _gates(node.emit(relax.op.matmul(h, gates_h)), 2)
-        r = node.emit(gate(x_r + h_r))
-        if reset_after:
-            carried = r * (relax.op.matmul(h, new_h) + late)
-        else:
-            carried = relax.op.matmul(node.emit(r * h), new_h)
-        n = node.emit(candidate(x_n + carried))
-        z = node.emit(gate(x_z + h_z))
-        return (node.emit(n + z * (h - n)),)
-
-    return Cell(step, bias_x + early)
-
-
-def _rnn_cell(node: Node, weights: Weights, direction: int) -> Cell:
-    (activation,) = _activations(node, direction, ("tanh",))
-    recurrent = relax.const(weights.h[direction])
-
-    def step(x: relax.Expr, state: State) -> State:
-        return (node.emit(activation(x + relax.op.matmul(state[0], recurrent))),)
-
-    return Cell(step, weights.bias_x[direction] + weights.bias_h[direction])
-
-
-def _unroll(node: Node, weights: Weights, cells: Sequence[Cell], *, n_states: int) -> State:
-    """Run every direction's cell over the sequence.
-
-    Returns
-    -------
-    tuple of relax.Expr
-        Y of shape (steps, directions, batch, hidden size), then every final
-        state, of shape (directions, batch, hidden size).
+    Parameters
+    ----------
+    x_weight, h_weight : relax.Expr
+        What the input and the state are multiplied by, (D, I, G * H) and (D, H, G * H).
+    peephole : relax.Expr, optional
+        (D, 3 * H).
     """
-    steps, batch, _ = _static_shape(node)
-    _refuse_variants(node, steps)
-    outputs, finals = [], []
-    for direction, cell in enumerate(cells):
-        product = relax.op.matmul(node.inputs[0], relax.const(weights.x[direction]))
-        projected = node.emit(relax.op.add(product, relax.const(cell.bias)))
-        state = tuple(
-            _initial(node, 5 + k, direction, (1, batch, weights.h.shape[1]))
-            for k in range(n_states)
-        )
-        is_reverse = direction == 1 or node.text("direction", "forward") == "reverse"
-        order = range(steps - 1, -1, -1) if is_reverse else range(steps)
-        hidden = {}
-        for t in order:
-            state = cell.step(node.emit(_row(projected, t)), state)
-            hidden[t] = state[0]
-        outputs.append(relax.op.concat([hidden[t] for t in range(steps)], axis=0))
-        finals.append(state)
-    return (
-        node.emit(relax.op.stack(outputs, axis=1)),
-        *(_joined(node, [final[k] for final in finals]) for k in range(n_states)),
+    backwards = _DIRECTIONS[node.text("direction", "forward")]
+    batch_first = bool(node.attrs.get("layout", 0))
+    x = op.permute_dims(node.inputs[0], [1, 0, 2]) if batch_first else node.inputs[0]
+    x = node.emit(x) if batch_first else x
+    dtype, hidden = dtype_of(x), int(h_weight.ty.shape.values[1])
+    early, late = _biases(node, cell, hidden, dtype)
+    operands: dict[str, Expr] = {
+        "x": _projected(node, x, x_weight, early),
+        "weight": h_weight,
+        "state": _initial(node, 5, len(backwards), hidden, x, batch_first=batch_first),
+    }
+    if cell == "lstm":
+        operands["cell"] = _initial(node, 6, len(backwards), hidden, x, batch_first=batch_first)
+    optional = {"bias": late, "peephole": peephole, "lengths": _lengths(node, x)}
+    operands |= {name: value for name, value in optional.items() if value is not None}
+    recurrence = Recurrence(
+        cell,
+        backwards,
+        _activations(node, cell, len(backwards)),
+        optional=tuple(name for name in optional if name in operands),
+        reset_after=bool(node.attrs.get("linear_before_reset", 0)),
+        input_forget=bool(node.attrs.get("input_forget", 0)),
+        clip=float(node.attrs.get("clip", 0.0)),
     )
+    result = node.emit(recurrence.call(operands))
+    order = [[2, 0, 1, 3], [1, 0, 2]] if batch_first else [None, None]
+    values = []
+    for k in range(min(node.n_outputs, 1 + recurrence.states)):
+        value, axes = node.emit(relax.TupleGetItem(result, k)), order[min(k, 1)]
+        values.append(node.emit(op.permute_dims(value, axes)) if axes else value)
+    return node.results(*values)
 
 
-def _static_shape(node: Node) -> tuple[int, ...]:
-    shape = extents(node.inputs[0])
+def _projected(node: Node, x: Expr, weight: Expr, bias: Expr | None) -> Expr:
+    """Return the products of all steps with the input weights of all directions."""
+    directions, size, columns = (int(d) for d in weight.ty.shape.values)
+    beside = _computed(
+        node,
+        weight,
+        lambda w: w.transpose(1, 0, 2).reshape(size, -1),
+        lambda w: op.reshape(op.permute_dims(w, [1, 0, 2]), (size, directions * columns)),
+    )
+    product = node.emit(op.matmul(x, beside))
+    return product if bias is None else node.emit(op.add(product, bias))
+
+
+def _turned_weights(node: Node) -> tuple[Expr, Expr]:
+    """Return the weights of the input and the state, which ONNX keeps with the gates first."""
+
+    def turned(value: Expr) -> Expr:
+        return _computed(
+            node,
+            value,
+            lambda w: np.ascontiguousarray(w.transpose(0, 2, 1)),
+            lambda w: op.permute_dims(w, [0, 2, 1]),
+        )
+
+    return turned(node.inputs[1]), turned(node.inputs[2])
+
+
+def _biases(node: Node, cell: str, hidden: int, dtype: str) -> tuple[Expr | None, Expr | None]:
+    """Return the bias that can be added before the loop, (D * G * H,), and what cannot.
+
+    The hidden gate's bias of the state is inside its reset where that comes behind the
+    product; the reset gate does not reach any other.
+    """
+    bias = node.input(3)
+    if bias is None:
+        return None, None
+    directions, columns = int(bias.ty.shape.values[0]), GATES[cell] * hidden
+    is_late = cell == "gru" and bool(node.attrs.get("linear_before_reset", 0))
+    first = np.arange(columns) < (2 * hidden if is_late else columns)
+
+    def early(b: Array) -> Array:
+        return (b[:, :columns] + b[:, columns:] * first.astype(dtype)).reshape(-1)
+
+    def early_expr(b: Expr) -> Expr:
+        x, h = (
+            op.strided_slice(b, axes=[1], begin=[k * columns], end=[(k + 1) * columns])
+            for k in range(2)
+        )
+        return op.reshape(
+            op.add(x, op.multiply(h, relax.const(first.astype(dtype)))), (directions * columns,)
+        )
+
+    def late_expr(b: Expr) -> Expr:
+        return op.strided_slice(b, axes=[1], begin=[columns + 2 * hidden], end=[2 * columns])
+
+    late = _computed(node, bias, lambda b: b[:, columns + 2 * hidden :], late_expr)
+    return _computed(node, bias, early, early_expr), late if is_late else None
+
+
+def _computed(node: Node, value: Expr, of_array: Any, of_expr: Any) -> Expr:
+    """Compute with a weight now where it is known, else in the graph."""
+    if is_constant(value):
+        return relax.const(np.ascontiguousarray(of_array(value.value.numpy())), dtype_of(value))
+    return node.emit(of_expr(value))
+
+
+def _initial(
+    node: Node, index: int, directions: int, hidden: int, x: Expr, *, batch_first: bool
+) -> Expr:
+    given = node.input(index)
+    if given is not None:
+        return node.emit(op.permute_dims(given, [1, 0, 2])) if batch_first else given
+    shape = extents(x)
     if shape is None:
-        raise NotImplementedError("the length of the sequence must be known when compiling")
-    return shape
+        raise NotImplementedError("the size of the batch must be known when compiling")
+    return relax.const(np.zeros((directions, shape[1], hidden)), dtype_of(x))
 
 
-def _refuse_variants(node: Node, steps: int) -> None:
-    for name in ("layout", "clip"):
-        if node.attrs.get(name, 0):
-            raise NotImplementedError(f"the attribute {name} is not supported")
-    if node.input(4) is not None and not (node.array(4) == steps).all():
-        raise NotImplementedError("sequence_lens shorter than the sequence is not supported")
+def _lengths(node: Node, x: Expr) -> Expr | None:
+    """Return the lengths of the sequences, unless all are known to be whole."""
+    lengths, shape = node.input(4), extents(x)
+    is_whole = shape is not None and is_constant(lengths) and (node.array(4) == shape[0]).all()
+    return None if is_whole else lengths
 
 
-def _activations(node: Node, direction: int, defaults: Sequence[str]) -> list[Any]:
+def _activations(node: Node, cell: str, directions: int) -> tuple[tuple[Activation, ...], ...]:
+    """Return the activations of every direction, with their coefficients."""
+    defaults = DEFAULT_ACTIVATIONS[cell]
     names = [text.decode().lower() for text in node.attrs.get("activations", ())]
-    names = names[direction * len(defaults) :][: len(defaults)] or list(defaults)
-    unknown = sorted(set(names) - set(_ACTIVATIONS))
+    names = names or list(defaults) * directions
+    unknown = sorted(set(names) - set(_COEFFICIENTS))
     if unknown:
         raise NotImplementedError(f"the activation {unknown[0]} is not supported")
-    return [_ACTIVATIONS[name] for name in names]
+    if len(names) != len(defaults) * directions:
+        raise NotImplementedError(
+            f"{len(defaults) * directions} activations are required, but {len(names)} are given"
+        )
+    given = [iter(node.attrs.get(f"activation_{which}", ())) for which in ("alpha", "beta")]
+
+    def taken(name: str) -> Activation:
+        values = [
+            0.0 if default is None else float(next(values, default))
+            for default, values in zip(_COEFFICIENTS[name], given, strict=True)
+        ]
+        return Activation(name, *values)
+
+    every = [taken(name) for name in names]
+    return tuple(_chunks(every, len(defaults)))
 
 
-def _initial(node: Node, index: int, direction: int, shape: tuple[int, ...]) -> relax.Expr:
-    given = node.input(index)
-    if given is None:
-        return relax.const(np.zeros(shape, dtype_of(node.inputs[0])))
-    return node.emit(_row(given, direction))
-
-
-def _row(tensor: relax.Expr, index: int) -> relax.Expr:
-    return relax.op.strided_slice(tensor, axes=[0], begin=[index], end=[index + 1])
-
-
-def _gates(tensor: relax.Expr, n: int) -> list[relax.Expr]:
-    size = int(tensor.ty.shape[2]) // n
-    return [
-        relax.op.strided_slice(tensor, axes=[2], begin=[k * size], end=[(k + 1) * size])
-        for k in range(n)
-    ]
-
-
-def _joined(node: Node, states: Sequence[relax.Expr]) -> relax.Expr:
-    return states[0] if len(states) == 1 else node.emit(relax.op.concat(states, axis=0))
+def _chunks(items: Sequence[Activation], size: int) -> list[tuple[Activation, ...]]:
+    return [tuple(items[i : i + size]) for i in range(0, len(items), size)]
 
 
 def _dequantise(quantised: Array, scale: Array, zero_point: Array) -> Array:

@@ -249,6 +249,31 @@ class Panels:
         return pack(array.reshape(array.shape[-2:]), self.columns)
 
 
+@dataclass(frozen=True)
+class Units:
+    """(D, H, gates * H) becomes (D, H / lanes, H, gates, lanes), filled with zeros.
+
+    See :mod:`tvmfuse.kernels.recurrent`.
+    """
+
+    gates: int
+    lanes: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        directions, hidden, _ = shape
+        return (directions, ceil_div(hidden, self.lanes), hidden, self.gates, self.lanes)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        directions, hidden, _ = array.shape
+        width = round_up(hidden, self.lanes)
+        full = np.zeros((directions, hidden, self.gates, width), array.dtype)
+        full[..., :hidden] = array.reshape(directions, hidden, self.gates, hidden)
+        parts = full.reshape(directions, hidden, self.gates, -1, self.lanes)
+        return np.ascontiguousarray(parts.transpose(0, 3, 1, 2, 4))
+
+
 Form = (
     Plain
     | Blocked
@@ -260,6 +285,7 @@ Form = (
     | DepthwiseWeight
     | Channels
     | Panels
+    | Units
     | IntegerPanels
     | ColumnSums
     | IntegerConvWeight

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tvmfuse._tvm import relax
+from tvmfuse._tvm.recurrence import OPERATORS
 from tvmfuse.kernels import elementwise as elementwise_kernel
 from tvmfuse.kernels import window
 from tvmfuse.kernels.conv import Window
@@ -27,6 +28,7 @@ from tvmfuse.passes.layout.forms import (
 from tvmfuse.passes.layout.geometry import blocked_form, kernel, require_channels_first, window_of
 from tvmfuse.passes.layout.integer import pad
 from tvmfuse.passes.layout.matmul import matmul
+from tvmfuse.passes.layout.recurrent import recurrent
 from tvmfuse.passes.layout.rewrite import (
     Expr,
     GroupRule,
@@ -155,11 +157,12 @@ RULES: Mapping[str, Rule] = {
     **{f"relax.{name}": elementwise for name in (_FINITE + " " + _OTHER).split()},
 }
 
-GROUP_RULES: Mapping[str, GroupRule] = {"attention": attention}
+GROUP_RULES: Mapping[str, GroupRule] = {"attention": attention, "recurrent": recurrent}
 """Rules for whole groups, by family."""
 
 ANCHORS = frozenset(
-    {f"relax.nn.conv{n}d{kind}" for n in (1, 2) for kind in ("", "_transpose")} | {"relax.matmul"}
+    {f"relax.nn.conv{n}d{kind}" for n in (1, 2) for kind in ("", "_transpose")}
+    | {"relax.matmul", *OPERATORS}
 )
 
 
