@@ -81,17 +81,24 @@ def assert_close(actual: Array, expected: Array, *, dtype: str | None = None) ->
     )
 
 
-def random_array(shape: Sequence[int], dtype: str, *, seed: int = 0, spread: float = 1.0) -> Array:
+def random_array(
+    shape: Sequence[int],
+    dtype: str,
+    *,
+    seed: int = 0,
+    spread: float = 1.0,
+    bounds: tuple[int, int] = (-8, 8),
+) -> Array:
     """Return normally distributed values, the same ones for the same seed.
 
-    Integers lie in [-8, 8), booleans are fair.
+    Integers lie between ``bounds``, the upper one left out; booleans are fair.
     """
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if "int" in dtype:
-        low = 0 if dtype.startswith("u") else -8
-        return rng.integers(low, 8, shape).astype(dtype)
+        low = max(bounds[0], 0) if dtype.startswith("u") else bounds[0]
+        return rng.integers(low, bounds[1], shape).astype(dtype)
     return (spread * rng.standard_normal(shape)).astype(dtype)
 
 
@@ -105,7 +112,7 @@ def build(case: Case, graph: Graph, dtype: str) -> tuple[Any, dict[str, Array]]:
     graph : callable
         The graph to build, ``graph(op, x, …, *, option, …)``.
     dtype : str
-        Type of every operand.
+        Type of every operand that has none of its own.
 
     Returns
     -------
@@ -119,7 +126,7 @@ def build(case: Case, graph: Graph, dtype: str) -> tuple[Any, dict[str, Array]]:
         for seed, name in enumerate(names)
     }
     inputs = {n: _input(n, case.operands[n], dtype) for n in _input_names(case, names)}
-    constants = {n: relax.const(values[n], dtype) for n in names if n not in inputs}
+    constants = {n: relax.const(values[n]) for n in names if n not in inputs}
     block = relax.BlockBuilder()
     with block.function("main", list(inputs.values())):
         with block.dataflow():
@@ -239,13 +246,20 @@ def _exact(pattern: Generator, case: Case, values: Mapping[str, Array]) -> list[
         assert isinstance(pattern, Pattern), f"{pattern.name}: {case.name!r} needs a reference"
         reference = pattern.reference
     names = operand_names(graph_of(pattern, case))
-    operands = {n: values[n].astype(np.float64) if n in values else None for n in names}
+    operands = {n: _widened(values[n]) if n in values else None for n in names}
     result = reference(**operands, **case.options)
     return list(result) if isinstance(result, tuple) else [result]
 
 
+def _widened(array: Array) -> Array:
+    """Return floats in float64, and integers and booleans as they are."""
+    return array if array.dtype.kind in "iub" else array.astype(np.float64)
+
+
 def _random_operand(operand: Operand, dtype: str, *, seed: int) -> Array:
-    return random_array(operand.shape, dtype, seed=seed, spread=operand.spread)
+    dtype = operand.dtype or dtype
+    spread, bounds = operand.spread, operand.bounds
+    return random_array(operand.shape, dtype, seed=seed, spread=spread, bounds=bounds)
 
 
 def _input_names(case: Case, names: Sequence[str]) -> Iterator[str]:
@@ -253,4 +267,4 @@ def _input_names(case: Case, names: Sequence[str]) -> Iterator[str]:
 
 
 def _input(name: str, operand: Operand, dtype: str) -> Any:
-    return relax.Var(name, relax.TensorType(operand.shape, dtype))
+    return relax.Var(name, relax.TensorType(operand.shape, operand.dtype or dtype))

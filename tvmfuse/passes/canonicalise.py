@@ -10,6 +10,7 @@ from tvmfuse.passes.rules import moves, scale, simplify, views
 from tvmfuse.passes.rules.attention import write_attention_out
 from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
 from tvmfuse.passes.rules.composites import recognise
+from tvmfuse.passes.rules.cross_entropy import gather_for_one_hot, write_nll_loss_out
 from tvmfuse.passes.rules.fold import fold_constant, fold_constants
 from tvmfuse.passes.rules.group_norm import group_norm_for_views, parameters_into_group_norm
 from tvmfuse.passes.rules.quantised import integer_convolution, integer_product
@@ -79,6 +80,8 @@ _SIMPLIFICATIONS = (
     byte_weight,
     product_of_slices,
     write_attention_out,
+    write_nll_loss_out,
+    gather_for_one_hot,
     group_norm_for_views,
     parameters_into_group_norm,
 )

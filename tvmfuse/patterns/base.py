@@ -49,11 +49,17 @@ class Operand:
         Whether the compiler knows its value, as it knows a weight's.
     spread : float
         Standard deviation of its values; weights are small so that sums stay about one.
+    dtype : str
+        Its type where that is none of those that the case is run with, as of indices.
+    bounds : tuple of int
+        The least integer and what is above the largest one, where it holds integers.
     """
 
     shape: tuple[int, ...]
     is_constant: bool = False
     spread: float = 1.0
+    dtype: str = ""
+    bounds: tuple[int, int] = (-8, 8)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from tvmfuse.patterns.add_layer_norm import AddLayerNorm
 from tvmfuse.patterns.attention import FusedAttention
 from tvmfuse.patterns.base import Generator
 from tvmfuse.patterns.conv_bn_act import ConvBnAct
+from tvmfuse.patterns.cross_entropy import CrossEntropy
 from tvmfuse.patterns.elementwise import Elementwise
 from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.gated import Gated
@@ -96,6 +97,7 @@ def builtin() -> Registry:
         Gated(),
         AddLayerNorm(),
         GroupNormAct(),
+        CrossEntropy(),
         Softmax(),
         FusedAttention(),
     )

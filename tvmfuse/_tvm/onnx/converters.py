@@ -8,6 +8,7 @@ from tvmfuse._tvm.onnx import (
     arithmetic,
     elementwise,
     indexing,
+    losses,
     normalization,
     quantized,
     recurrent,
@@ -26,6 +27,7 @@ CONVERTERS = {
     "InstanceNormalization": normalization.convert_instance_normalization,
     "LSTM": recurrent.convert_lstm,
     "LayerNormalization": normalization.convert_layer_normalization,
+    "NegativeLogLikelihoodLoss": losses.convert_negative_log_likelihood_loss,
     "Pad": elementwise.convert_pad,
     "Pow": arithmetic.convert_pow,
     "QLinearConv": quantized.convert_qlinear_conv,
@@ -33,6 +35,7 @@ CONVERTERS = {
     "RNN": recurrent.convert_rnn,
     "ReduceMean": arithmetic.convert_reduce_mean,
     "Resize": resize.convert_resize,
+    "SoftmaxCrossEntropyLoss": losses.convert_softmax_cross_entropy_loss,
     "Unsqueeze": shapes.convert_unsqueeze,
     "com.microsoft.DynamicQuantizeLSTM": recurrent.convert_dynamic_quantize_lstm,
 }
