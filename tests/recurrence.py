@@ -64,7 +64,7 @@ def layer(
     backwards: tuple[bool, ...] = (False,),
     activations: Sequence[Activation] | None = None,
     optional: tuple[str, ...] = (),
-    constants: tuple[str, ...] = ("weight", "bias", "peephole"),
+    constants: tuple[str, ...] = ("weight", "bias", "peephole", "scale"),
     dtype: str = "float32",
     **variant: Any,
 ) -> Layer:
@@ -79,13 +79,16 @@ def layer(
         "cell": (n, batch, hidden),
         "bias": (n, hidden),
         "peephole": (n, 3 * hidden),
+        "scale": (n, columns),
     }
-    spread = {"weight": hidden**-0.5}
+    spread = {"weight": hidden**-0.5, "scale": 0.1}
     values = {
         name: testing.random_array(shape, dtype, seed=seed, spread=spread.get(name, 1.0))
         for seed, (name, shape) in enumerate(shapes.items())
         if name in recurrence.operands
     }
+    if "scale" in optional:
+        values["weight"] = testing.random_array(shapes["weight"], "int8")
     if "lengths" in optional:
         values["lengths"] = np.array([steps - 2 * b % (steps + 1) for b in range(batch)], "int32")
     return Layer(recurrence, values, frozenset(constants) & set(values))
@@ -94,6 +97,8 @@ def layer(
 def reference(recurrence: Recurrence, values: Mapping[str, Array]) -> list[Array]:
     """Return the results of a layer, step by step, row by row."""
     v = {name: value.astype(np.float64) for name, value in values.items()}
+    if "scale" in v:
+        v["weight"] = v["weight"] * v["scale"][:, None]
     steps, batch, _ = v["x"].shape
     directions, hidden, columns = v["weight"].shape
     every = np.zeros((steps, directions, batch, hidden))
@@ -193,6 +198,13 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "optional": ("lengths",),
         "batch": 3,
     },
+    "an LSTM with weights of bytes": {
+        "cell": "lstm",
+        "hidden": 19,
+        "optional": ("scale",),
+        "backwards": (False, True),
+    },
+    "a GRU with weights of bytes, reset before": {"cell": "gru", "optional": ("scale",)},
     "no step": {"cell": "gru", "steps": 0},
     "one of everything": {"cell": "lstm", "steps": 1, "batch": 1, "hidden": 1},
 }

@@ -16,11 +16,12 @@ weight      (D, H, G * H)    what the state is multiplied by
 state       (D, B, H)        the state before the first step
 cell        (D, B, H)        the same of the cell; LSTM only
 bias        (D, H)           of the hidden gate, within its reset; where a GRU needs one
+scale       (D, G * H)       factors of the columns of a weight of bytes, int8
 peephole    (D, 3 * H)       weights of the cell in the input, output and forget gate
 lengths     (B,)             integers: steps of each sequence, at most T
 =========== ================ ============================================================
 
-The last three are optional. They return the states of all steps (T, D, B, H), zeros behind
+The last four are optional. They return the states of all steps (T, D, B, H), zeros behind
 the end of a sequence, the last state (D, B, H), and an LSTM its last cell as well.
 """
 
@@ -39,7 +40,7 @@ DEFAULT_ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
     "lstm": ("sigmoid", "tanh", "tanh"),
 }
 _PREFIX = "tvmfuse."
-_OPTIONAL = ("bias", "peephole", "lengths")
+_OPTIONAL = ("bias", "scale", "peephole", "lengths")
 
 
 @dataclass(frozen=True)

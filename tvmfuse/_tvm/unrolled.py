@@ -74,6 +74,10 @@ class _Layer:
     """One recurrent layer on its way into steps."""
 
     def __init__(self, recurrence: Recurrence, operands: dict[str, Expr], emit: Emit) -> None:
+        if "scale" in operands:
+            wide = op.astype(operands["weight"], "float32")
+            scaled = op.multiply(wide, op.expand_dims(operands["scale"], 1))
+            operands = {**operands, "weight": emit(scaled)}
         self._r, self._operands, self._emit = recurrence, operands, emit
         self._steps, self._batch, _ = (int(d) for d in operands["x"].ty.shape.values)
         self._hidden = int(operands["weight"].ty.shape.values[1])

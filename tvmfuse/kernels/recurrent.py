@@ -1,11 +1,12 @@
 """RNN, GRU and LSTM: one kernel that runs a layer over its whole sequence, in all directions.
 
 Each step multiplies the state by the recurrent weights, which for a small batch is bound by
-how fast these come from the cache. So they are packed by vectors of hidden units, (D, H / v,
-H, G, v): a task computes all gates of its units in registers, applies the activations there,
-and writes the units' new state. The tasks of a step are parallel. The threads are started
-once for all steps and meet between them, as in the persistent kernels of Diamos et al.
-("Persistent RNNs", 2016); the directions of a layer share the steps of one loop.
+how fast these come from the cache; so a weight of bytes stays bytes. They are packed by vectors
+of hidden units, (D, H / v, H, G, v): a task computes all gates of its units in registers,
+applies the activations there, and writes the units' new state. The tasks of a step are
+parallel. The threads are started once for all steps and meet between them, as in the
+persistent kernels of Diamos et al. ("Persistent RNNs", 2016); the directions of a layer share
+the steps of one loop.
 
 States lie in two planes in turn: a step reads all of one and writes the other.
 """
@@ -35,6 +36,8 @@ _MIN_PARALLEL_STEPS = 200_000  # multiply-adds that are worth waking threads, se
 
 def fits(call: Any) -> bool:
     """Whether there is a kernel for a recurrent layer: float32 of static shape, not empty.
+
+    The weight may be bytes.
 
     Parameters
     ----------
@@ -151,7 +154,9 @@ class _Layer:
 
         def gate(k: Expr, g: int) -> Stmt:
             at = g * s.hidden + j * s.lanes
-            copy = lambda v: st.store(self._packed, self._weight[d, k, at + v], d, j, k, g, v)  # noqa: E731
+            copy = lambda v: st.store(  # noqa: E731
+                self._packed, tirx.Cast("float32", self._weight[d, k, at + v]), d, j, k, g, v
+            )
             parts = [st.vectors(width, s.lanes, copy)]
             parts += [
                 st.store(self._packed, st.f32(0.0), d, j, k, g, v) for v in range(width, s.lanes)
@@ -191,6 +196,8 @@ class _Tile:
         parts += [self._add(st.number(steps * chains + u), u) for u in range(rest)]
         for r, row in enumerate(self._sums):
             totals = [self._total(gate) for gate in row]
+            if "scale" in self._row.memory.operands:
+                totals += [self._scaled(g, gate[0]) for g, gate in enumerate(row)]
             finish = self._phase.finish(self._row, self._first + r, [gate[0] for gate in row])
             parts += [*totals, finish]
         return st.holding(all_sums, st.seq(parts))
@@ -202,9 +209,12 @@ class _Tile:
         def gate(r: int, g: int) -> Stmt:
             factor = self._phase.source(row, self._first + r, k)
             own, which = self._sums[r][g][chain], self._phase.gates[g]
-            return self._set(
-                own, lambda v: own[v] + factor * self._packed[row.d, row.j, k, which, v]
-            )
+
+            def added(v: Expr) -> Expr:
+                weight = self._packed[row.d, row.j, k, which, v]
+                return own[v] + factor * tirx.Cast("float32", weight)
+
+            return self._set(own, added)
 
         n = len(self._phase.gates)
         return st.seq([gate(r, g) for r in range(len(self._sums)) for g in range(n)])
@@ -213,6 +223,11 @@ class _Tile:
         """Return the sum of the parts of a sum, in place of the first."""
         first, *others = chains
         return st.seq([self._onto(first, other) for other in others])
+
+    def _scaled(self, g: int, total: Buffer) -> Stmt:
+        """Return the product of a sum of bytes with the scale of their columns."""
+        row, which = self._row, self._phase.gates[g]
+        return row.vectors(lambda v: st.store(total, total[v] * row.weight("scale", which, v), v))
 
     def _onto(self, total: Buffer, part: Buffer) -> Stmt:
         return self._set(total, lambda v: total[v] + part[v])

@@ -121,7 +121,7 @@ class Row:
         return self.memory.cells[0][self.d, b, self.unit(v)]
 
     def weight(self, name: str, part: int, v: Expr) -> Expr:
-        """Return an element of the bias or of the peepholes of a gate."""
+        """Return an element of the bias, or of what scales or looks into a gate."""
         at = part * self.memory.sizes.hidden + self.unit(v)
         return self.memory.operands[name][self.d, at]
 

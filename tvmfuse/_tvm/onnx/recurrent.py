@@ -45,12 +45,18 @@ def convert_lstm(node: Node) -> Expr:
 def convert_dynamic_quantize_lstm(node: Node) -> Expr:
     """Convert ``DynamicQuantizeLSTM`` of ``com.microsoft``.
 
-    Only its weights are int8. They are dequantised here, and the activations,
-    which ONNX Runtime would quantise on the way, stay in float32.
+    Only its weights are int8: the activations, which ONNX Runtime would quantise on the way,
+    stay in float32. The input's weights are read once and become float32 here; the state's are
+    read in each step, so they stay bytes where their zero points allow it.
     """
     x = _dequantise(node.array(1), node.array(8), node.array(9))
-    h = _dequantise(node.array(2), node.array(10), node.array(11))
-    return _converted(node, "lstm", relax.const(x), relax.const(h), peephole=node.input(7))
+    whole, scale = _centred(node.array(2), node.array(10), node.array(11))
+    if whole.min(initial=0) < -128 or whole.max(initial=0) > 127:
+        h, scales = relax.const((whole * scale[:, None]).astype("float32")), None
+    else:
+        h, scales = relax.const(whole.astype("int8")), relax.const(scale)
+    peephole = node.input(7)
+    return _converted(node, "lstm", relax.const(x), h, peephole=peephole, scale=scales)
 
 
 def convert_gru(node: Node) -> Expr:
@@ -64,7 +70,13 @@ def convert_rnn(node: Node) -> Expr:
 
 
 def _converted(
-    node: Node, cell: str, x_weight: Expr, h_weight: Expr, *, peephole: Expr | None = None
+    node: Node,
+    cell: str,
+    x_weight: Expr,
+    h_weight: Expr,
+    *,
+    peephole: Expr | None = None,
+    scale: Expr | None = None,
 ) -> Expr:
     """Return the results of a layer.
 
@@ -74,6 +86,8 @@ def _converted(
         What the input and the state are multiplied by, (D, I, G * H) and (D, H, G * H).
     peephole : relax.Expr, optional
         (D, 3 * H).
+    scale : relax.Expr, optional
+        (D, G * H), of a weight of the state that is int8.
     """
     backwards = _DIRECTIONS[node.text("direction", "forward")]
     batch_first = bool(node.attrs.get("layout", 0))
@@ -88,7 +102,12 @@ def _converted(
     }
     if cell == "lstm":
         operands["cell"] = _initial(node, 6, len(backwards), hidden, x, batch_first=batch_first)
-    optional = {"bias": late, "peephole": peephole, "lengths": _lengths(node, x)}
+    optional = {
+        "bias": late,
+        "scale": scale,
+        "peephole": peephole,
+        "lengths": _lengths(node, x),
+    }
     operands |= {name: value for name, value in optional.items() if value is not None}
     recurrence = Recurrence(
         cell,
@@ -224,9 +243,14 @@ def _chunks(items: Sequence[Activation], size: int) -> list[tuple[Activation, ..
 
 def _dequantise(quantised: Array, scale: Array, zero_point: Array) -> Array:
     """Return float32 weights from int8 ones with one scale per tensor or per column."""
-    directions = quantised.shape[0]
-    scale, zero_point = (
-        a.reshape(directions, 1, -1).astype("float32") for a in (scale, zero_point)
-    )
-    weights: Array = (quantised.astype("float32") - zero_point) * scale
-    return weights
+    whole, scales = _centred(quantised, scale, zero_point)
+    return (whole * scales[:, None]).astype("float32")
+
+
+def _centred(quantised: Array, scale: Array, zero_point: Array) -> tuple[Array, Array]:
+    """Return whole numbers around zero, and the scale of each of their columns."""
+    directions, _, columns = quantised.shape
+    scale, zero_point = (a.reshape(directions, -1) for a in (scale, zero_point))
+    whole = quantised.astype("int32") - zero_point.astype("int32")[:, None]
+    scales = np.broadcast_to(scale.astype("float32"), (directions, columns))
+    return whole, np.ascontiguousarray(scales)

@@ -24,7 +24,8 @@ def recurrent(rewriter: Rewriter) -> tuple[Expr, Form]:
         raise NotRewritable("the group is more than a recurrent layer")
     recurrence = Recurrence.of(call)
     operands = recurrence.named(call.args)
-    if dtypes([value for name, value in operands.items() if name != "lengths"]) != {"float32"}:
+    floats = [value for name, value in operands.items() if name not in ("weight", "lengths")]
+    if dtypes(floats) != {"float32"} or not dtypes([operands["weight"]]) <= {"float32", "int8"}:
         raise NotRewritable("a recurrent layer needs float32")
     packed = Units(recurrence.gates, rewriter.machine.lanes)
     is_packed = rewriter.is_constant(operands["weight"])
