@@ -119,11 +119,13 @@ def _table(
 ) -> dict[tuple[tuple[str, Any], ...], float | None]:
     known = {key(trial.decisions): trial.median_us for trial in history.past(task)}
     points: list[Point] = [task.space.default, *task.space.points(Random(0), limit=limit)]
+    default = key(task.space.default)
     table: Table = {}
     for point in points:
         time_us = known.get(key(point))
         if key(point) not in known:
-            trial = worker(task, point, best_us=min(filter(None, table.values()), default=None))
+            best_us = min(filter(None, table.values()), default=None)
+            trial = worker(task, point, default_us=table.get(default), best_us=best_us)
             history.commit(task, trial)
             time_us = trial.median_us
         table[key(point)] = time_us

@@ -40,7 +40,7 @@ class MadeUp:
     time_us: Callable[[Point], float | None]
     asked: list[Point] = field(default_factory=list)
 
-    def __call__(self, task: Task, decisions: Point, *, best_us: float | None) -> Trial:
+    def __call__(self, task: Task, decisions: Point, **_: float | None) -> Trial:
         """Return a made-up trial."""
         self.asked.append(decisions)
         time_us = self.time_us(decisions)

@@ -50,7 +50,7 @@ def _is_worker(process: psutil.Process) -> bool:
 
 def test_a_candidate_is_built_checked_and_timed(start: Start) -> None:
     product = task()
-    trial = start("none")(product, {**product.space.default, "unroll": UNROLL}, best_us=None)
+    trial = start("none")(product, {**product.space.default, "unroll": UNROLL})
     assert (trial.status, trial.reason) == ("measured", "")
     assert trial.decisions["unroll"] == UNROLL
     assert all(time > 0 for time in trial.times_us)
@@ -81,12 +81,12 @@ def test_a_fault_is_a_record_and_the_next_candidate_is_measured(start: Start, fa
     product = task()
     measure = start(fault, trial_s=3.0 if fault in LOST else 60.0)
     bad = {**product.space.default, "unroll": UNROLL}
-    failed = measure(product, bad, best_us=None)
+    failed = measure(product, bad)
     status, said = STATUS[fault]
     assert (failed.status, failed.times_us) == (status, ())
     assert said in failed.reason
     assert failed.decisions == bad
-    good = measure(product, product.space.default, best_us=None)
+    good = measure(product, product.space.default)
     assert (good.status, good.reason) == ("measured", "")
 
 
@@ -96,11 +96,11 @@ def test_a_worker_that_cannot_start_is_told(tmp_path: Path) -> None:
         WorkerMeasurer(resolve("cpu"), MACHINE, threads=1, command=command) as measure,
         pytest.raises(TuningError, match=r"cannot be started.*exit 1.*no disk"),
     ):
-        measure(task(), {}, best_us=None)
+        measure(task(), {})
 
 
 def test_a_kernel_that_does_not_load_is_a_failure(start: Start) -> None:
     product = task()
     other = type(product)(**{**vars(product), "family": "conv"})
-    failed = start("none")(other, product.space.default, best_us=None)
+    failed = start("none")(other, product.space.default)
     assert failed.status == "build_error"

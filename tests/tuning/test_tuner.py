@@ -96,7 +96,7 @@ def test_the_kernel_that_weighs_more_gets_the_trials() -> None:
 def test_one_bad_kernel_does_not_end_a_search() -> None:
     bad, good = task(product(32), uses=10, name="bad"), task(product(40), name="good")
 
-    def measure(which: object, decisions: Point, *, best_us: float | None) -> Trial:
+    def measure(which: object, decisions: Point, **_: float | None) -> Trial:
         if which is bad:
             return Trial(decisions, "crash", reason="made up")
         return Trial(decisions, "measured", (unrolled(decisions),))

@@ -33,7 +33,7 @@ class Trial:
     status : str
         As in a record; "measured" where it was right and timed.
     times_us : tuple of float
-        Run times, in microseconds.
+        Run times in microseconds, one for each round beside the zero-trial kernel.
     reason : str
         Why it failed.
     """
@@ -58,8 +58,27 @@ class Trial:
 class Measurer(Protocol):
     """Builds, checks and times one candidate."""
 
-    def __call__(self, task: Task, decisions: Point, *, best_us: float | None) -> Trial:
-        """Return what came of it; ``best_us`` spares timing the hopeless at length."""
+    def __call__(
+        self,
+        task: Task,
+        decisions: Point,
+        *,
+        default_us: float | None = None,
+        best_us: float | None = None,
+    ) -> Trial:
+        """Return what came of it.
+
+        Parameters
+        ----------
+        task : Task
+            The kernel.
+        decisions : Mapping
+            The candidate.
+        default_us : float, optional
+            Time of the zero-trial kernel, where it was measured before: times are relative to it.
+        best_us : float, optional
+            The best so far: what is hopeless beside it is not timed at length.
+        """
         ...
 
 
@@ -74,8 +93,8 @@ class Limits:
     budget_us : float
         About how long one candidate is timed, in microseconds.
     cold : bool
-        Whether weights are flushed from the caches before each run, as they are in a model
-        larger than these.
+        Whether weights are out of the caches at each run, as they are in a model larger than
+        these.
     """
 
     start_s: float = 120.0
@@ -140,8 +159,15 @@ class WorkerMeasurer:
             self._process.close()
             self._process = None
 
-    def __call__(self, task: Task, decisions: Point, *, best_us: float | None) -> Trial:
-        """Measure one candidate.
+    def __call__(
+        self,
+        task: Task,
+        decisions: Point,
+        *,
+        default_us: float | None = None,
+        best_us: float | None = None,
+    ) -> Trial:
+        """Measure one candidate; see :class:`Measurer`.
 
         Raises
         ------
@@ -150,6 +176,7 @@ class WorkerMeasurer:
         """
         request = {
             "decisions": dict(decisions),
+            "default_us": default_us,
             "best_us": best_us,
             "budget_us": self._limits.budget_us,
             "cold": self._limits.cold,

@@ -93,9 +93,14 @@ class Progress:
         return (self.best.median_us or 0.0) if self.best else 0.0
 
     @property
+    def measured_us(self) -> float | None:
+        """Time of the zero-trial kernel; None where it has none."""
+        return self.default.median_us if self.default else None
+
+    @property
     def default_us(self) -> float:
         """Time of the zero-trial kernel; that of the fastest where it failed."""
-        return (self.default.median_us if self.default else None) or self.best_us
+        return self.measured_us or self.best_us
 
     @property
     def gain_us(self) -> float:
@@ -175,20 +180,12 @@ class Tuner:
         )
 
     def duel(self, kernel: Progress) -> None:
-        """Measure the default and the best once more, in turn; of each the faster counts.
-
-        Of many trials some are lucky, and the default was measured only once.
-        """
+        """Measure the best beside the default once more: of many trials some are lucky."""
         if kernel.default is None or kernel.best is None:
             return
-        default, best = (self._again(kernel, trial) for trial in (kernel.default, kernel.best))
-        kernel.default = _faster(kernel.default, default)
-        kernel.best = _faster(best, kernel.default)
-
-    def _again(self, kernel: Progress, trial: Trial) -> Trial:
-        again = self._measure(kernel.task, trial.decisions, best_us=None)
+        again = self._measure(kernel.task, kernel.best.decisions, default_us=kernel.measured_us)
         self._history.commit(kernel.task, again)
-        return again
+        kernel.best = _faster(again, kernel.default)
 
     def _begin(self, task: Task, seed: int) -> Progress:
         # By the kernel's key, so that a search does not depend on the rest of the model.
@@ -212,8 +209,8 @@ class Tuner:
         for point in kernel.search.propose(_BATCH):
             if self._is_spent(budget):
                 return
-            best_us = kernel.best_us or None
-            trial = self._measure(kernel.task, point, best_us=best_us)
+            times = {"default_us": kernel.measured_us, "best_us": kernel.best_us or None}
+            trial = self._measure(kernel.task, point, **times)
             self._history.commit(kernel.task, trial)
             kernel.search.observe(trial.decisions, trial.median_us, asked=point)
             kernel.take(trial)

@@ -64,7 +64,7 @@ class Verifier:
             self._measure = WorkerMeasurer(self._target, machine, threads=in_use(), limits=_LIMITS)
         family = families.family_of(kernel)
         task = Task(("kernel",), family, keys.workload(kernel), 1, 1, Space(()))
-        return self._measure(task, _point(tuned), best_us=None).median_us is not None
+        return self._measure(task, _point(tuned)).median_us is not None
 
 
 def _point(tuned: Tuned) -> Point:

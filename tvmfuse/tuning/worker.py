@@ -15,7 +15,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import IO, Any
 
 from tvmfuse._tvm import registers, tvm
@@ -27,14 +26,10 @@ from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.codegen import one_line
 from tvmfuse.tuning.arrays import SCALES, Array, arguments, difference
 from tvmfuse.tuning.space import TRACE, toward
+from tvmfuse.tuning.timing import Arguments, times_us
 
 _BUILD_ERROR, _RUN_ERROR, _WRONG = "build_error", "run_error", "wrong"
-_FIRST_RUNS = 3
-_MIN_RUNS, _MAX_RUNS = 12, 120
-_KEPT_RUNS = 4  # the fastest of so many are kept
 _MOST_KEPT_BYTES = 1 << 30
-_HOPELESS = 2.0  # a candidate this many times slower than the best is not timed any further
-_FLUSH = "cache_flush_cpu_non_first_arg"  # weights are cold in a model, the input is warm
 _PR_SET_PDEATHSIG = 1
 
 Schedule = Callable[..., families.Scheduled]
@@ -87,13 +82,14 @@ class Bench:
     def __init__(self, schedule: Schedule = families.schedule) -> None:
         self._schedule = schedule
         self._kernel: Kernel | None = None
+        self._arguments: Arguments | None = None
         self._kept: dict[tuple[str, str], Kernel] = {}  # a search goes from kernel to kernel
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Do what one request asks."""
         try:
             if "load" in request:
-                self._kernel = None
+                self._kernel = self._arguments = None
                 self._kernel = self._known(request["load"])
                 return {"status": "ok"}
             return self._tried(**request["try"])
@@ -134,18 +130,21 @@ class Bench:
         return replace(kernel, default=(recorder.taken, library), cases=tuple(cases))
 
     def _tried(
-        self, *, decisions: Mapping[str, Any], best_us: float | None, budget_us: float, cold: bool
+        self, *, decisions: Mapping[str, Any], cold: bool, **how: float | None
     ) -> dict[str, Any]:
-        if self._kernel is None:
+        if self._kernel is None or self._kernel.default is None:
             raise Failed(_RUN_ERROR, "no kernel was loaded")
-        taken, library = self._kernel.default or ({}, None)
+        taken, default = self._kernel.default
+        library = default
         if dict(decisions) != taken:
             taken, library = self._built(self._kernel, decisions)
             said = _wrong(library, self._kernel)
             if said:
                 return {"status": _WRONG, "reason": said, "decisions": taken}
-        inputs, _ = self._kernel.cases[0]
-        times = _times_us(library, inputs, best_us=best_us, budget_us=budget_us, cold=cold)
+        if self._arguments is None:
+            inputs, _ = self._kernel.cases[0]
+            self._arguments = Arguments(inputs, is_cold=cold)
+        times = times_us(library["main"], default["main"], self._arguments, **how)
         return {"status": "ok", "times_us": times, "decisions": taken}
 
     def _built(self, kernel: Kernel, decisions: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
@@ -208,25 +207,6 @@ def _run(library: Any, inputs: list[Array]) -> list[Array]:
     except FAILURES as error:
         raise Failed(_RUN_ERROR, one_line(error)) from error
     return [tensor.numpy() for tensor in tensors]
-
-
-def _times_us(
-    library: Any, inputs: list[Array], *, best_us: float | None, budget_us: float, cold: bool
-) -> list[float]:
-    tensors = [_tensor(array) for array in inputs]
-
-    def times(count: int) -> list[float]:
-        evaluator = library.time_evaluator(
-            "main", tvm.cpu(), number=1, repeat=count, f_preproc=_FLUSH if cold else ""
-        )
-        return [1e6 * seconds for seconds in evaluator(*tensors).results]
-
-    first = times(_FIRST_RUNS)
-    if best_us is not None and min(first) > _HOPELESS * best_us:
-        return first
-    count = max(_MIN_RUNS, min(_MAX_RUNS, int(budget_us / max(median(first), 1e-3))))
-    # What else the machine does only ever adds time: the slower runs say more about that.
-    return sorted(times(count))[: count // _KEPT_RUNS]
 
 
 def _tensor(array: Array) -> Any:
