@@ -129,9 +129,7 @@ class Bench:
             cases.append((inputs, _run(library, inputs)))
         return replace(kernel, default=(recorder.taken, library), cases=tuple(cases))
 
-    def _tried(
-        self, *, decisions: Mapping[str, Any], cold: bool, **how: float | None
-    ) -> dict[str, Any]:
+    def _tried(self, *, decisions: Mapping[str, Any], cold: bool, **how: Any) -> dict[str, Any]:
         if self._kernel is None or self._kernel.default is None:
             raise Failed(_RUN_ERROR, "no kernel was loaded")
         taken, default = self._kernel.default
