@@ -23,6 +23,48 @@ def test_each_model_is_tuned_with_the_same_options(affine_onnx: Path, tmp_path: 
         assert len(store.sessions()) == 2
 
 
+def test_a_report_has_each_model_once_and_is_gone_on_with(
+    affine_onnx: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "t.db"
+    options = ["--trials", "1", "--db", str(database), "--resume", "--report", str(tmp_path)]
+    for _ in range(2):
+        assert tune_cpu.main([str(affine_onnx), *options]) == 0
+    with open_store(database) as store:
+        assert len(store.sessions()) == 1
+    assert "default was best already" in (tmp_path / "tuned.md").read_text()
+
+
+REPORT = {
+    "kernels": [{"is_kept": True}, {"is_kept": False}],
+    "untried": [],
+    "gain": 1.1,
+    "default_us": 2200.0,
+    "tuned_us": 2000.0,
+    "trials": 30,
+    "seconds": 60.0,
+    "date": "2026-11-30",
+    "processor": "a CPU",
+    "load": 0.5,
+}
+
+
+def test_the_table_says_who_reached_the_mark() -> None:
+    none = {"kernels": [{"is_kept": False}], "gain": 1.0}
+    text = tune_cpu.table(
+        {
+            "faster": REPORT,
+            "little": {**REPORT, "gain": 1.02},
+            "best": {**REPORT, **none},
+            "open": {**REPORT, **none, "untried": ["conv"]},
+        }
+    )
+    assert "**2 of 4 networks**" in text
+    assert "| faster | 2.20 | 2.00 | 1.10 | 1 of 2 | 30 | 60 |" in text
+    assert "| best | 2.20 | 2.20 | default was best already | 0 of 1 | 30 | 60 |" in text
+    assert "| open | 2.20 | 2.20 | no time left to try 1 | 0 of 1 | 30 | 60 |" in text
+
+
 def test_a_model_that_cannot_be_tuned_ends_it(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.onnx")
     assert tune_cpu.main([missing, missing, "--db", str(tmp_path / "t.db")]) == 2

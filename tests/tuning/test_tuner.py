@@ -83,6 +83,15 @@ def test_resuming_measures_nothing_again_and_knows_the_best() -> None:
     assert not {key(p) for p in first.asked} & {key(p) for p in second.asked}
 
 
+def test_a_resumed_search_goes_to_what_was_not_searched() -> None:
+    known, unknown = task(product(32), uses=4, name="known"), task(product(40), name="unknown")
+    history = MemoryHistory()
+    Tuner([known], MadeUp(lambda _: 100.0), history).run(Budget(trials=20))
+    search = Tuner([known, unknown], MadeUp(lambda _: 100.0), history, resume=True)
+    search.run(Budget(trials=8))
+    assert [len(kernel.trials) for kernel in search.kernels] == [0, 8]
+
+
 def test_the_kernel_that_weighs_more_gets_the_trials() -> None:
     heavy = task(product(32), uses=10, name="heavy")
     light = task(product(40), uses=1, name="light")

@@ -202,6 +202,8 @@ class Tuner:
                 search.observe(trial.decisions, trial.median_us)
                 if key(trial.decisions) == key(task.space.default) or kernel.default:
                     kernel.take(trial)
+            if len(search.costs) >= _BATCH:  # what was hoped for then has been tried
+                kernel.hope = 0.5 * search.potential()
         return kernel
 
     def _batch(self, kernel: Progress, budget: Budget) -> Iterator[Trial]:
