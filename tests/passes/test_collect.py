@@ -292,3 +292,18 @@ def test_ten_thousand_operators_are_collected():
     found = collected(graph, **operands)
     assert len(found.graphs["main"].deps) == 10_000
     assert sum(c.label == "matmul + add + add + gelu" for c in found.candidates) == 2500
+
+
+def test_only_the_gathered_rows_of_a_table_count_as_read():
+    def graph(op, ids, table, gamma):
+        return op.nn.rms_norm(op.take(table, ids, axis=0), gamma, axes=[-1])
+
+    operands = {
+        "ids": Operand((3,), dtype="int64", bounds=(0, 9)),
+        "table": Operand((1000, 8), is_constant=True),
+        "gamma": Operand((8,), is_constant=True),
+    }
+    mod, _ = testing.build(Case("", operands), graph, "float32")
+    (candidate,) = collect(mod, default()).candidates
+    sizes = {candidate.graph.tensors[i].shape for i in candidate.graph.inputs}
+    assert sizes == {(3,), (3, 8), (8,)}

@@ -44,8 +44,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         for i, loop in enumerate(loops)
         if not (is_full and i in axes) and i < _spatial(sch, out)
     ]
-    elements = product(blocks.extents(sch, loops)) if is_full else _work(sch)
-    is_large = elements >= _MIN_PARALLEL_ELEMENTS
+    is_large = _work(sch) >= _MIN_PARALLEL_ELEMENTS
     is_parallel = choose("is_parallel", (False, True), default=is_large)
     _by_rows(sch, out, others, outside, within, machine, is_parallel=is_parallel)
 

@@ -18,7 +18,6 @@ from tvmfuse.patterns.dataflow import Dataflow
 from tvmfuse.patterns.epilogue import prefixes
 from tvmfuse.patterns.siblings import matches
 
-_NORMS = ("relax.nn.layer_norm", "relax.nn.rms_norm")
 _EPSILON = 1e-5
 
 
@@ -115,7 +114,7 @@ class NormLinear(Generator):
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield each norm with its products, and with ever more of what follows them."""
         for position, operator in enumerate(flow.operators):
-            if operator not in _NORMS or not flow.groupable[position]:
+            if operator not in operators.NORMS or not flow.groupable[position]:
                 continue
             products = flow.users[position]
             if not products or position in flow.escaping or not _is_of_rows(flow, position):
@@ -141,10 +140,7 @@ def _is_of_rows(flow: Dataflow, norm: int) -> bool:
     call = flow.value(norm)
     if not all(getattr(call.attrs, name, True) for name in ("center", "scale")):
         return False
-    shape = operators.shape(call) or ("?",)
-    axes = [int(axis) % len(shape) for axis in call.attrs.axes]
-    is_static = all(isinstance(extent, int) for extent in shape) and len(shape) > 1
-    return is_static and axes == [len(shape) - 1] and operators.dtype(call) == "float32"
+    return operators.is_norm_of_rows(call) and operators.dtype(call) == "float32"
 
 
 def _is_product_of(flow: Dataflow, product: int, norm: int) -> bool:

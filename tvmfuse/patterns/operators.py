@@ -46,6 +46,9 @@ _REDUCTION = {
     14: "nn.log_softmax nn.softmax",
 }
 
+NORMS = ("relax.nn.layer_norm", "relax.nn.rms_norm")
+"""Normalisations over the last axes."""
+
 _POOLING = (
     "nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d nn.avg_pool1d "
     "nn.avg_pool2d nn.avg_pool3d nn.max_pool1d nn.max_pool2d nn.max_pool3d"
@@ -110,6 +113,14 @@ def name(call: Any) -> str:
     """Return the operator of a call, for example ``relax.add``; "" where it is none."""
     op = getattr(call, "op", None)
     return str(op.name) if isinstance(op, tvm.ir.Op) else ""
+
+
+def is_norm_of_rows(call: Any) -> bool:
+    """Tell whether one of :data:`NORMS` runs over the last axis of several rows."""
+    known = shape(call) or ("?",)
+    axes = [int(axis) % len(known) for axis in call.attrs.axes]
+    is_static = all(isinstance(extent, int) for extent in known) and len(known) > 1
+    return is_static and axes == [len(known) - 1]
 
 
 def shape(expr: Any) -> tuple[int | str, ...] | None:

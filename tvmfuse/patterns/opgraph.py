@@ -12,6 +12,7 @@ from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 from tvmfuse.plan import OpGraph, OpKind, OpNode, TensorInfo
 
+_GATHERS = ("relax.gather_elements", "relax.take")
 _Tensor = tuple[Hashable, TensorInfo]
 
 
@@ -105,9 +106,19 @@ class Describer:
             name=operators.name(value),
             kind=operators.kind(value),
             flops=operators.flops(value),
-            inputs=tuple(t for arg in value.args for t in _fields(arg)),
+            inputs=tuple(t for arg in value.args for t in _read_by(value, arg)),
             outputs=tuple(_fields(var)),
         )
+
+
+def _read_by(call: Any, arg: Any) -> list[_Tensor]:
+    """Return what a call reads of an argument: of a table, what it gathers."""
+    fields = _fields(arg)
+    if operators.name(call) not in _GATHERS or not isinstance(arg, tvm.ir.GenericConst):
+        return fields
+    read = TensorInfo(operators.shape(call) or (), operators.dtype(arg), is_constant=True)
+    is_less = arg.same_as(call.args[0]) and read.size < fields[0][1].size
+    return [((arg, call), read)] if is_less else fields
 
 
 def _fields(expr: Any) -> list[_Tensor]:

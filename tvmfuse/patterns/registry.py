@@ -12,6 +12,7 @@ from tvmfuse.patterns.base import Generator
 from tvmfuse.patterns.conv_bn_act import ConvBnAct
 from tvmfuse.patterns.cross_entropy import CrossEntropy
 from tvmfuse.patterns.elementwise import Elementwise
+from tvmfuse.patterns.embed_norm import EmbedNorm
 from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.group_norm_act import GroupNormAct
@@ -95,6 +96,7 @@ def builtin() -> Registry:
         ConvBnAct(),
         MatmulBiasAct(),
         Gated(),
+        EmbedNorm(),
         AddLayerNorm(),
         GroupNormAct(),
         CrossEntropy(),

@@ -22,6 +22,14 @@ class TestConstants:
         mod, values = built(graph, x=Operand((64, 32, 32)), row=constant(32))
         assert assert_same_numbers(mod, values) == {"broadcast_to": 1, "add": 1}
 
+    def test_gathered_rows_of_a_constant_are_folded(self):
+        def graph(op, x, table):
+            ids = relax.const([2, 0, 9], "int64")
+            return op.add(x, op.take(table, ids, axis=0, mode="clip"))
+
+        mod, values = built(graph, x=Operand((3, 5)), table=constant(4, 5))
+        assert assert_same_numbers(mod, values) == {"add": 1}
+
     def test_shape_arithmetic_is_folded(self):
         def graph(op, x):
             extents = op.shape_to_tensor(op.shape_of(x))

@@ -9,7 +9,6 @@ from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 
 _RESHAPE = "relax.reshape"
-_NORMS = ("relax.nn.layer_norm", "relax.nn.rms_norm")
 
 
 def view_before_norm(flow: Dataflow, position: int) -> Any:
@@ -22,7 +21,7 @@ def view_before_norm(flow: Dataflow, position: int) -> Any:
         return None
     call = flow.value(position)
     norm = flow.private_source(position, call.args[0])
-    if norm is None or flow.operators[norm] not in _NORMS:
+    if norm is None or flow.operators[norm] not in operators.NORMS:
         return None
     inner = flow.value(norm)
     before, after = operators.shape(inner), operators.shape(call)
