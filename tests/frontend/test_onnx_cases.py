@@ -12,9 +12,6 @@ from tvmfuse.frontend import import_model
 
 CASES = Path(__file__).parents[1] / "cases" / "onnx"
 
-REFUSED = {"loop": "Loop"}
-"""Cases that cannot be imported, and what the message names."""
-
 
 def case_names() -> list[str]:
     return sorted(path.stem for path in CASES.glob("*.onnx"))
@@ -29,10 +26,9 @@ def shapes_of(name: str) -> dict[str, tuple[int, ...]]:
 
 def test_the_cases_are_there():
     assert len(case_names()) >= 29
-    assert set(REFUSED) <= set(case_names())
 
 
-@pytest.mark.parametrize("name", [name for name in case_names() if name not in REFUSED])
+@pytest.mark.parametrize("name", case_names())
 def test_case_gives_the_right_values(name, run):
     values = np.load(CASES / f"{name}.npz")
     inputs = {key.removeprefix("in__"): values[key] for key in values if key.startswith("in__")}
@@ -45,12 +41,6 @@ def test_case_gives_the_right_values(name, run):
         assert outputs[key].shape == right.shape
         assert outputs[key].dtype == right.dtype
         np.testing.assert_allclose(outputs[key], right, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_refused_case_says_why(name):
-    with pytest.raises(ModelError, match=REFUSED[name]):
-        import_model(CASES / f"{name}.onnx", shapes=shapes_of(name))
 
 
 @pytest.mark.parametrize("name", [name for name in case_names() if name.startswith("dyn_")])

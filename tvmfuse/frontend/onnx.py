@@ -52,4 +52,4 @@ def _check(model: onnx.ModelProto, label: str, supported: frozenset[str]) -> Non
     version = max(onnx_check.opset(model), OLDEST_OPSET)
     used = set(map(onnx_check.operator, onnx_check.nodes(model)))
     defined = {op for op in used - supported if has_definition(op, version)}
-    onnx_check.check_operators(model, label, supported | defined | {"If"})
+    onnx_check.check_operators(model, label, supported | defined | {"If", "Loop", "Scan"})

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from tvmfuse.errors import ModelError
 
 
-def select_branches(graph: ir.Graph, name: str) -> None:
-    """Replace every ``If`` of ``graph``, also those inside branches.
+def select_branches(graph: ir.Graph, name: str) -> bool:
+    """Replace every ``If`` of ``graph``, also those inside branches; tell if there was one.
 
     Parameters
     ----------
@@ -29,9 +29,10 @@ def select_branches(graph: ir.Graph, name: str) -> None:
     ModelError
         The branches of an ``If`` return different shapes or types.
     """
-    for node in list(graph):
-        if node.op_type == "If" and node.domain in ("", "ai.onnx"):
-            _select(graph, node, name)
+    found = [n for n in graph if n.op_type == "If" and n.domain in ("", "ai.onnx")]
+    for node in found:
+        _select(graph, node, name)
+    return bool(found)
 
 
 def _select(graph: ir.Graph, node: ir.Node, name: str) -> None:

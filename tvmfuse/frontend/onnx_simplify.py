@@ -22,6 +22,7 @@ from tvmfuse.errors import ModelError
 from tvmfuse.frontend.onnx_branches import select_branches
 from tvmfuse.frontend.onnx_check import check_structure, label, nodes, operator, opset
 from tvmfuse.frontend.onnx_file import one_line
+from tvmfuse.frontend.onnx_loops import unroll_loops
 from tvmfuse.frontend.onnx_shapes import forget_inferable_shapes
 from tvmfuse.frontend.onnx_weights import attach_weights, detach_weights
 
@@ -163,8 +164,7 @@ def _fold(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     with _quiet():
         folded = onnx_ir.from_proto(model)
         _fold_constants(folded)
-        if any(node.op_type == "If" for node in folded.graph):
-            select_branches(folded.graph, name)
+        while unroll_loops(folded.graph, name) | select_branches(folded.graph, name):
             _fold_constants(folded)
         common.RemoveUnusedNodesPass()(folded)
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(folded)

@@ -87,8 +87,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         node = self._current
         if node is None:
             return "the graph"
-        label = node.name or next(iter(node.output), "")
-        return f"node {label!r} ({qualified(node.domain, node.op_type)})"
+        return f"node {self._label()!r} ({qualified(node.domain, node.op_type)})"
+
+    def _label(self) -> str:
+        """Return what a person calls the node that is being converted."""
+        assert self._current is not None
+        return self._current.name or next(iter(self._current.output), "")
 
     def close(self) -> None:
         """End the block that a failure leaves open, or TVM complains on stderr."""
@@ -169,6 +173,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             attrs=attrs,
             n_outputs=wanted[-1] + 1,
             op=op_name,
+            label=self._label(),
             convert=self._convert_by_tvm,
         )
         return self.bb.normalize(converter(node))

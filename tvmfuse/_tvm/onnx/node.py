@@ -27,6 +27,8 @@ class Node:
         How many outputs are wanted, up to the last one with a name.
     op : str
         Its operator.
+    label : str
+        Its name, or that of its first output.
     convert : callable
         ``(op, inputs, attrs) -> relax.Expr``, TVM's own converters.
     """
@@ -36,6 +38,7 @@ class Node:
     attrs: Mapping[str, Any]
     n_outputs: int
     op: str
+    label: str
     convert: Callable[[str, Sequence[Any], Mapping[str, Any]], relax.Expr]
 
     def default(self) -> relax.Expr:
