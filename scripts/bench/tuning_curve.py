@@ -1,9 +1,10 @@
 r"""How fast tuning gets there: beside an exhaustive search, and beside TVM's own tuner.
 
     export PYTHONPATH=. TVM_NUM_THREADS=2
-    python scripts/bench/tuning_curve.py kernels --models models/bench   # half an hour
-    python scripts/bench/tuning_curve.py model models/bench/resnet18.onnx --seconds 1200 \
-        --python .venv-peers/metaschedule/bin/python                     # three quarters of an hour
+    python scripts/bench/tuning_curve.py kernels --models models/bench --prepare  # may be busy
+    python scripts/bench/tuning_curve.py kernels --models models/bench   # 5 minutes
+    python scripts/bench/tuning_curve.py model models/bench/resnet18.onnx --seconds 600 --ours 180 \
+        --python .venv-peers/metaschedule/bin/python                     # 15 minutes
     python scripts/bench/tuning_curve.py show                            # the plot and the table
 
 Each part may be interrupted, and goes on with what was measured. Writes
@@ -24,7 +25,7 @@ from typing import Any
 
 from chart import Line, Panel, svg
 from tuning_models import ours, stock
-from tuning_tables import Measured, chosen, measure
+from tuning_tables import Measured, build, chosen, measure
 
 from tvmfuse._tvm.threads import in_use
 from tvmfuse.host import detect
@@ -38,7 +39,10 @@ def run_kernels(args: argparse.Namespace) -> None:
     """Measure the tables of ten kernels and search in them."""
     models = [args.models / f"{name}.onnx" for name in MODELS]
     kernels = chosen(models, list(MODELS.values()))
-    found = measure(kernels, args.db, limit=args.limit)
+    if args.prepare:
+        build(kernels, args.libraries, limit=args.limit)
+        return
+    found = measure(kernels, args.db, args.libraries, limit=args.limit)
     _keep(args.into, {"kernels": [asdict(each) for each in found], "kernels_on": _machine()})
 
 
@@ -187,14 +191,16 @@ def main(argv: list[str] | None = None) -> None:
     kernels = parts.add_parser("kernels", help="exhaustive search of ten kernels")
     kernels.add_argument("--models", type=Path, required=True, help="folder of ONNX files")
     kernels.add_argument("--db", type=Path, default=Path("tuning_logs/curve.db"))
-    kernels.add_argument("--limit", type=int, default=300, help="points of a kernel at most")
+    kernels.add_argument("--limit", type=int, default=200, help="points of a kernel at most")
+    kernels.add_argument("--libraries", type=Path, default=Path("tuning_logs/curve"))
+    kernels.add_argument("--prepare", action="store_true", help="only build the points")
     kernels.set_defaults(run=run_kernels)
     model = parts.add_parser("model", help="one model, by tvmfuse and by MetaSchedule")
     model.add_argument("model", type=Path)
-    model.add_argument("--seconds", type=float, default=1200.0, help="for each of the two")
+    model.add_argument("--seconds", type=float, default=600.0, help="for each of the two")
     model.add_argument("--ours", type=float, help="seconds for tvmfuse, where it gets others")
     model.add_argument("--again", action="store_true", help="tune by tvmfuse anew")
-    model.add_argument("--looks", type=int, default=3, help="at MetaSchedule's records")
+    model.add_argument("--looks", type=int, default=2, help="at MetaSchedule's records")
     model.add_argument("--python", type=Path, help="interpreter of MetaSchedule's environment")
     model.add_argument("--scratch", type=Path, default=Path("tuning_logs/curve"))
     model.set_defaults(run=run_model)

@@ -13,6 +13,9 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from campaign import digest
+
+import tvmfuse
 from tvmfuse import _pipeline
 from tvmfuse._tvm.threads import in_use
 from tvmfuse.calibrate import calibrated
@@ -30,7 +33,7 @@ from tvmfuse.tuning.task import Task, tasks_of
 SEEDS = 10
 _BATCH = 6
 _FEWEST = 60  # points of a space that is worth searching
-_LIMITS = Limits(budget_us=20e3)
+_LIMITS = Limits(budget_us=20e3, trial_s=60.0)
 
 Table = dict[tuple[tuple[str, Any], ...], float | None]
 
@@ -76,19 +79,41 @@ def chosen(models: Sequence[Path], per_model: Sequence[int]) -> list[tuple[str, 
     return found
 
 
-def measure(kernels: Sequence[tuple[str, Task]], database: Path, *, limit: int) -> list[Measured]:
+def build(kernels: Sequence[tuple[str, Task]], libraries: Path, *, limit: int) -> None:
+    """Compile ``limit`` points of each kernel, which a busy machine may do."""
+    with _worker(libraries) as worker:
+        for number, (name, task) in enumerate(kernels, 1):
+            print(f"build {number}/{len(kernels)} {name}", file=sys.stderr, flush=True)
+            for point in _points(task, limit):
+                worker.build(task, point)
+
+
+def measure(
+    kernels: Sequence[tuple[str, Task]], database: Path, libraries: Path, *, limit: int
+) -> list[Measured]:
     """Measure ``limit`` points of each kernel, but for those that the store holds."""
     target = calibrated(resolve("cpu"))
     found = []
     with (
         open_history(str(database), target, Settings(), command="tuning_curve") as history,
-        WorkerMeasurer(target, machine_of(target), threads=in_use(), limits=_LIMITS) as worker,
+        _worker(libraries) as worker,
     ):
         for number, (name, task) in enumerate(kernels, 1):
             print(f"{number}/{len(kernels)} {name}", file=sys.stderr, flush=True)
             table = _table(task, history, worker, limit=limit)
             found.append(summary(name, task, table))
     return found
+
+
+def _worker(libraries: Path) -> WorkerMeasurer:
+    target = calibrated(resolve("cpu"))
+    folder = libraries / digest(Path(tvmfuse.__file__).parent / "kernels")
+    how = {"threads": in_use(), "limits": _LIMITS, "libraries": folder}
+    return WorkerMeasurer(target, machine_of(target), **how)
+
+
+def _points(task: Task, limit: int) -> list[Point]:
+    return [task.space.default, *task.space.points(Random(0), limit=limit)]
 
 
 def summary(name: str, task: Task, table: Table) -> Measured:
@@ -118,10 +143,9 @@ def _table(
     task: Task, history: StoreHistory, worker: WorkerMeasurer, *, limit: int
 ) -> dict[tuple[tuple[str, Any], ...], float | None]:
     known = {key(trial.decisions): trial.median_us for trial in history.past(task)}
-    points: list[Point] = [task.space.default, *task.space.points(Random(0), limit=limit)]
     default = key(task.space.default)
     table: Table = {}
-    for point in points:
+    for point in _points(task, limit):
         time_us = known.get(key(point))
         if key(point) not in known:
             best_us = min(filter(None, table.values()), default=None)

@@ -90,6 +90,22 @@ def test_a_fault_is_a_record_and_the_next_candidate_is_measured(start: Start, fa
     assert (good.status, good.reason) == ("measured", "")
 
 
+def test_what_was_built_is_not_built_again(tmp_path: Path) -> None:
+    product = task()
+    point = {**product.space.default, "unroll": UNROLL}
+
+    def measurer(fault: str) -> WorkerMeasurer:
+        command = (sys.executable, "-P", str(SCRIPT), fault)
+        how = {"threads": 1, "limits": Limits(trial_s=60.0, budget_us=1e3), "command": command}
+        return WorkerMeasurer(resolve("cpu"), MACHINE, libraries=tmp_path, **how)
+
+    with measurer("none") as builder:
+        assert builder.build(product, point) == ""
+    with measurer("refuse") as measure:
+        assert measure(product, point).status == "measured"
+        assert "cannot be built" in measure.build(product, {**point, "row_tasks": 2})
+
+
 def test_a_worker_that_cannot_start_is_told(tmp_path: Path) -> None:
     command = (sys.executable, "-c", "raise SystemExit('no disk')")
     with (

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from types import TracebackType
 from typing import Any, Protocol
@@ -121,6 +122,8 @@ class WorkerMeasurer:
         How long things may take.
     command : tuple of str, optional
         Starts a worker.
+    libraries : Path, optional
+        A folder that keeps what is built, and where it is found.
     """
 
     def __init__(
@@ -132,8 +135,10 @@ class WorkerMeasurer:
         seed: int = 0,
         limits: Limits | None = None,
         command: tuple[str, ...] | None = None,
+        libraries: Path | None = None,
     ) -> None:
         self._target, self._machine = target, machine
+        self._libraries = libraries
         self._limits, self._seed = limits or Limits(), seed
         self._how: dict[str, Any] = {"threads": threads}
         if command is not None:
@@ -174,22 +179,37 @@ class WorkerMeasurer:
         TuningError
             No worker can be started.
         """
-        request = {
-            "decisions": dict(decisions),
+        how = {
             "default_us": default_us,
             "best_us": best_us,
             "budget_us": self._limits.budget_us,
             "cold": self._limits.cold,
         }
+        answer = self._ask(task, "try", {"decisions": dict(decisions), **how})
+        return _trial(answer, decisions)
+
+    def build(self, task: Task, decisions: Point) -> str:
+        """Build one candidate for later; return why it failed, or "".
+
+        Raises
+        ------
+        TuningError
+            No worker can be started.
+        """
+        answer = self._ask(task, "build", {"decisions": dict(decisions)})
+        return str(answer.get("reason", ""))
+
+    def _ask(self, task: Task, what: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the worker says of a kernel, or what became of the worker."""
         try:
             process = self._started()
             failure = self._load(process, task)
             if failure is not None:
-                return Trial(decisions, failure["status"], reason=failure["reason"])
-            return _trial(process.ask({"try": request}, timeout_s=self._limits.trial_s), decisions)
+                return {"status": failure["status"], "reason": failure["reason"]}
+            return process.ask({what: request}, timeout_s=self._limits.trial_s)
         except WorkerLost as lost:
             self._process, self._loaded, self._is_ready = None, None, False
-            return Trial(decisions, _status(lost.status), reason=lost.reason)
+            return {"status": lost.status, "reason": lost.reason}
 
     def _started(self) -> WorkerProcess:
         for attempt in range(_STARTS):
@@ -218,6 +238,7 @@ class WorkerMeasurer:
             "machine": asdict(self._machine),
             "target": dict(self._target.attrs),
             "seed": self._seed,
+            "libraries": None if self._libraries is None else str(self._libraries),
         }
         answer = process.ask({"load": request}, timeout_s=self._limits.load_s)
         if answer["status"] != "ok":

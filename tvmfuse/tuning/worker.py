@@ -3,7 +3,8 @@
 Run as ``python -m tvmfuse.tuning.worker PARENT``. It reads one JSON object a line and
 answers each with one: ``{"load": {...}}`` makes a kernel the present one and computes what
 it must give; ``{"try": {...}}`` schedules it by some decisions, builds, compares and times
-it. The process may crash or hang with any candidate: its parent kills and replaces it.
+it; ``{"build": {...}}`` only builds it, into a folder. The process may crash or hang with any
+candidate: its parent kills and replaces it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO, Any
 
 from tvmfuse._tvm import registers, tvm
@@ -25,6 +27,7 @@ from tvmfuse.kernels.choices import Recorder, by_default
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.codegen import one_line
 from tvmfuse.tuning.arrays import SCALES, Array, arguments, difference
+from tvmfuse.tuning.libraries import Libraries
 from tvmfuse.tuning.space import TRACE, toward
 from tvmfuse.tuning.timing import Arguments, times_us
 
@@ -61,6 +64,8 @@ class Kernel:
         The zero-trial kernel: its decisions and its code.
     cases : tuple of (arguments, results)
         Arguments, and all of them after the zero-trial kernel ran.
+    libraries : Libraries, optional
+        Where candidates are kept once they are built.
     """
 
     text: str
@@ -69,6 +74,12 @@ class Kernel:
     target: Any
     default: tuple[Mapping[str, Any], Any] | None = None
     cases: tuple[tuple[list[Array], list[Array]], ...] = ()
+    libraries: Libraries | None = None
+
+    @property
+    def identity(self) -> str:
+        """What tells it from others that are scheduled by the same decisions."""
+        return f"{self.text} {self.family} {self.machine} {self.target}"
 
     @property
     def n_bytes(self) -> int:
@@ -92,6 +103,8 @@ class Bench:
                 self._kernel = self._arguments = None
                 self._kernel = self._known(request["load"])
                 return {"status": "ok"}
+            if "build" in request:
+                return {"status": "ok", "decisions": self._built(**request["build"])[0]}
             return self._tried(**request["try"])
         except Failed as failed:
             return {"status": failed.status, "reason": failed.reason}
@@ -115,8 +128,15 @@ class Bench:
         machine: Mapping[str, Any],
         target: Mapping[str, Any],
         seed: int,
+        libraries: str | None,
     ) -> Kernel:
-        kernel = Kernel(module, family, Machine(**machine), tvm.target.Target(dict(target)))
+        kernel = Kernel(
+            module,
+            family,
+            Machine(**machine),
+            tvm.target.Target(dict(target)),
+            libraries=None if libraries is None else Libraries(Path(libraries)),
+        )
         recorder = by_default()
         library = _build(kernel, recorder, families.schedule)
         types = [
@@ -130,12 +150,11 @@ class Bench:
         return replace(kernel, default=(recorder.taken, library), cases=tuple(cases))
 
     def _tried(self, *, decisions: Mapping[str, Any], cold: bool, **how: Any) -> dict[str, Any]:
-        if self._kernel is None or self._kernel.default is None:
-            raise Failed(_RUN_ERROR, "no kernel was loaded")
-        taken, default = self._kernel.default
-        library = default
-        if dict(decisions) != taken:
-            taken, library = self._built(self._kernel, decisions)
+        taken, library = self._built(decisions)
+        assert self._kernel is not None
+        assert self._kernel.default is not None
+        _, default = self._kernel.default
+        if library is not default:
             said = _wrong(library, self._kernel)
             if said:
                 return {"status": _WRONG, "reason": said, "decisions": taken}
@@ -145,8 +164,25 @@ class Bench:
         times = times_us(library["main"], default["main"], self._arguments, **how)
         return {"status": "ok", "times_us": times, "decisions": taken}
 
-    def _built(self, kernel: Kernel, decisions: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+    def _built(self, decisions: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
         """Return what was really decided, and the code."""
+        kernel = self._kernel
+        if kernel is None or kernel.default is None:
+            raise Failed(_RUN_ERROR, "no kernel was loaded")
+        if dict(decisions) == kernel.default[0]:
+            return kernel.default
+        if kernel.libraries is None:
+            return self._compiled(kernel, decisions)
+        known = kernel.libraries.find(kernel.identity, decisions)
+        if known is not None:
+            return known
+        built = self._compiled(kernel, decisions)
+        kernel.libraries.keep(kernel.identity, decisions, built)
+        return built
+
+    def _compiled(
+        self, kernel: Kernel, decisions: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], Any]:
         if TRACE in decisions:
             function = tvm.ir.load_json(kernel.text)["main"]
             found = traces.replay(function, json.loads(decisions[TRACE]))
