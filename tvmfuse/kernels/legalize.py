@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
-from tvmfuse.kernels import approx, gemm, half, quantise, reduction, selection, window
+from tvmfuse.kernels import approx, concatenate, gemm, half, quantise, reduction, selection, window
 from tvmfuse.kernels.rows import Combine, Rows, maximum, minimum, reduce, sums
 from tvmfuse.kernels.tiling import Machine
 
@@ -48,6 +48,7 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
     guarded = {name: _guarded(rule, others.get(name)) for name, rule in makers.items()}
     mixed: dict[str, Rule] = {
         "relax.astype": half.astype,
+        "relax.concat": concatenate.legalize,
         "relax.matmul": _matmul(machine),
         "relax.quantize": quantise.legalize,
     }

@@ -18,6 +18,7 @@ from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.group_norm_act import GroupNormAct
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.norm_linear import NormLinear
+from tvmfuse.patterns.rope import Rope
 from tvmfuse.patterns.siblings import Siblings
 from tvmfuse.patterns.softmax import Softmax
 from tvmfuse.patterns.transposed_matmul import TransposedMatmul
@@ -102,6 +103,7 @@ def builtin() -> Registry:
         CrossEntropy(),
         Softmax(),
         FusedAttention(),
+        Rope(),
     )
     return Registry(
         (*named, TransposedMatmul(), Epilogue(), NormLinear(), Siblings(), Elementwise())
