@@ -11,6 +11,21 @@ from tvmfuse.plan import INLINED, OpGraph, OpKind, OpNode
 # Families that compute every value once, because they keep it in a tile.
 _KEEPS_TILES = frozenset({"attention"})
 
+# Moves that copy elements in the order in which they lie.
+_IN_ORDER = frozenset(
+    [
+        "broadcast_to",
+        "concat",
+        "image.resize2d",
+        "nn.pad",
+        "repeat",
+        "split",
+        "stack",
+        "strided_slice",
+        "tile",
+    ]
+)
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -27,6 +42,8 @@ class Kernel:
         Elements of the largest output, which is what the work can be split by.
     launches : int
         How often a kernel is started for it; 0 for a further part of a joined one.
+    is_jumping : bool
+        Whether it reads elements in another order than that in which they lie.
     """
 
     flops: Mapping[OpKind, float]
@@ -35,6 +52,7 @@ class Kernel:
     written_bytes: int
     parallelism: int
     launches: int = 1
+    is_jumping: bool = False
 
     @property
     def read_bytes(self) -> int:
@@ -116,6 +134,7 @@ def merged(parts: Sequence[Kernel]) -> Kernel:
         constant_bytes=sum(part.constant_bytes for part in parts),
         written_bytes=sum(part.written_bytes for part in parts),
         parallelism=max(part.parallelism for part in parts),
+        is_jumping=any(part.is_jumping for part in parts),
     )
 
 
@@ -157,6 +176,9 @@ def _kernel(
         constant_bytes=sum(t.n_bytes for t in read if t.is_constant),
         written_bytes=sum(t.n_bytes for t in written),
         parallelism=max((t.size for t in written), default=1),
+        is_jumping=any(
+            op.kind == "injective" and op.name.removeprefix("relax.") not in _IN_ORDER for op in ops
+        ),
     )
 
 

@@ -95,6 +95,6 @@ class Roofline:
         far = memory.bandwidth_gbps(self.peaks, work.constant_bytes, last_cache_only=True)
         moved = work.activation_bytes + _STORE_COST * work.written_bytes
         reached = _BANDWIDTH if "l1" in self.peaks.bandwidth_gbps else 1.0  # GPUs have none
-        if set(work.flops) == {"injective"}:
+        if work.is_jumping:
             reached *= _MOVING
         return (moved / near + work.constant_bytes / far) / reached / 1e3

@@ -272,18 +272,23 @@ def is_last_axis(sch: Schedule, block: Block, loop: Loop) -> bool:
 
 
 def split_with_tail(sch: Schedule, loop: Loop, lanes: int) -> tuple[Loop, Loop]:
-    """Split ``loop`` by ``lanes``; where that leaves a rest, give it code of its own.
+    """Split ``loop`` by ``lanes``; where that leaves a rest, give it code of its own."""
+    size = extent(sch, loop)
+    outer, inner = split(sch, loop, [None, lanes])
+    mark_tail(sch, outer, size, lanes)
+    return outer, inner
+
+
+def mark_tail(sch: Schedule, outer: Loop, size: int, lanes: int) -> None:
+    """Give code of its own to what ``outer``, a loop over vectors of ``lanes``, leaves.
 
     Without the hint, every vector would be tested against the bound. TVM 0.27 generates
     code of mixed types for the hint where loops count in int64, as those of its own
     kernels for static shapes do at times: these are tested.
     """
-    has_rest = extent(sch, loop) % lanes != 0
-    is_narrow = str(sch.get(loop).loop_var.ty.dtype) == "int32"
-    outer, inner = split(sch, loop, [None, lanes])
-    if has_rest and is_narrow:
+    is_narrow = str(sch.get(outer).loop_var.ty.dtype) == "int32"
+    if size % lanes and is_narrow:
         sch.annotate(outer, "pragma_loop_partition_hint", 1)
-    return outer, inner
 
 
 def vectorize_with_tail(sch: Schedule, loop: Loop, lanes: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
+from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import Block, Choose, Schedule
 from tvmfuse.kernels.tiling import Machine, product
@@ -52,33 +53,65 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         An intermediate result has to be kept in memory.
     """
     blocks.inline_all(sch)
-    first, *others = blocks.outputs(sch)
-    loops = _flattened(sch, first)
+    outputs = blocks.outputs(sch)
+    loops = sch.get_loops(outputs[0])
     if not loops:
         return
-    total = product(blocks.extents(sch, loops))
-    is_large = total >= _MIN_PARALLEL_ELEMENTS
-    across = None if others else _transposed_loop(sch, first)
+    total = product(blocks.extents(sch, loops))  # refuses symbolic ones
+    across = None if len(outputs) > 1 else _transposed_loop(sch, outputs[0])
     if across is not None:
-        row = _by_tiles(sch, loops, across, choose)
-        if choose("is_parallel", (False, True), default=is_large):
-            sch.parallel(row)
-        return
-    *outer, last = loops
-    if blocks.extent(sch, last) >= machine.lanes:
-        options = tuple(v for v in (1, 2, 4) if v * machine.lanes <= blocks.extent(sch, last))
-        vectors = choose("vectors", options, default=1)
-        rest, lanes = blocks.split_with_tail(sch, last, vectors * machine.lanes)
-        outer, vector = [*outer, rest], [lanes]
+        row, lanes = _by_tiles(sch, loops, across, choose), list[Any]()
     else:
-        outer, vector = [*outer, last], []
-    row = sch.fuse(*outer[:-1]) if len(outer) > 2 else outer[0]
-    for other in others:
-        sch.reverse_compute_at(other, row)
-    if choose("is_parallel", (False, True), default=is_large):
+        row, lanes = _by_vectors(sch, outputs, machine, choose)
+    if choose("is_parallel", (False, True), default=total >= _MIN_PARALLEL_ELEMENTS):
         sch.parallel(row)
-    for loop in vector:
+    for loop in lanes:
         sch.vectorize(loop)
+
+
+def _by_vectors(
+    sch: Schedule, outputs: list[Block], machine: Machine, choose: Choose
+) -> tuple[Any, list[Any]]:
+    """Compute all results in the same loops; return the outer one and those to vectorise.
+
+    Raises
+    ------
+    LoweringError
+        One result is read by another one elsewhere than where that is written.
+    """
+    is_flat = all(_is_pointwise(sch, block) for block in outputs)
+    loops = [list(sch.get_loops(block)) for block in outputs]
+    if is_flat:
+        loops = [[sch.fuse(*own)] if len(own) > 1 else own for own in loops]
+    last = blocks.extent(sch, loops[0][-1])
+    rows: list[Any] = []
+    lanes: list[Any] = []
+    if last >= machine.lanes:
+        options = tuple(v for v in (1, 2, 4) if v * machine.lanes <= last)
+        width = choose("vectors", options, default=1) * machine.lanes
+        split = [blocks.split(sch, own[-1], [None, width]) for own in loops]
+        loops = [[*own[:-1], rest] for own, (rest, _) in zip(loops, split, strict=True)]
+        lanes = [vector for _, vector in split]
+    for *outer, inner in loops:
+        rows.append(sch.fuse(*outer) if len(outer) > 1 else (outer or [inner])[0])
+    row = rows[0]
+    if len(rows) > 1:
+        _require_same_place(sch, outputs)
+        row = sch.merge(*rows)
+    if lanes:
+        inner = [row] if len(loops[0]) == 1 else [own[-1] for own in loops]
+        for rest in inner:
+            blocks.mark_tail(sch, rest, last, width)
+    return row, lanes
+
+
+def _require_same_place(sch: Schedule, outputs: list[Block]) -> None:
+    results = {sch.get(block).writes[0].source for block in outputs}
+    for block in map(sch.get, outputs):
+        written = [str(part.min) for part in block.writes[0].region]
+        for read in block.reads:
+            if read.source in results and [str(part.min) for part in read.region] != written:
+                raise LoweringError("a result is read elsewhere than where it is written")
 
 
 def _transposed_loop(sch: Schedule, block: Block) -> Any | None:
@@ -109,15 +142,6 @@ def _by_tiles(sch: Schedule, loops: list[Any], across: Any, choose: Choose) -> A
     sch.reorder(*others, row_tile, column_tile, row, column)
     sch.unroll(column)
     return sch.fuse(*others, row_tile) if others else row_tile
-
-
-def _flattened(sch: Schedule, block: Block) -> list[Any]:
-    """Return the loops of ``block``, fused to one where it reads where it writes."""
-    loops = sch.get_loops(block)
-    blocks.extents(sch, loops)  # refuses symbolic ones
-    if len(loops) > 1 and len(blocks.outputs(sch)) == 1 and _is_pointwise(sch, block):
-        return [sch.fuse(*loops)]
-    return list(loops)
 
 
 def _is_pointwise(sch: Schedule, block: Block) -> bool:

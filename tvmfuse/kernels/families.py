@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from tvmfuse.kernels import (
     recurrent,
     relayout,
     row_tasks,
+    sections,
     transposed,
     window,
     winograd,
@@ -87,8 +88,13 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     if not blocks.is_made_of_blocks(function):
         return Scheduled(finished(function, function), "", "a call of the runtime")
     family = family_of(function)
+    parts = [function]
     if family == JOINED:
-        return _joined(function, machine, choose)
+        parts = joined.split(function)
+    elif family == "elementwise":
+        parts = sections.cut(function)
+    if len(parts) > 1:
+        return _joined(function, parts, family, machine, choose)
     note = ""
     for name in dict.fromkeys((family, "nest", "generic")):
         # Held while it is scheduled: TVM changes a function that only the schedule refers to
@@ -104,7 +110,9 @@ def schedule(function: Any, machine: Machine, choose: Choose = default_choice) -
     return Scheduled(finished(function, function), "", note)
 
 
-def _joined(function: Any, machine: Machine, choose: Choose) -> Scheduled:
+def _joined(
+    function: Any, parts: Sequence[Any], family: str, machine: Machine, choose: Choose
+) -> Scheduled:
     """Schedule a kernel of several parts, each by its family."""
     notes: list[str] = []
 
@@ -113,9 +121,8 @@ def _joined(function: Any, machine: Machine, choose: Choose) -> Scheduled:
         notes.append(scheduled.note)
         return scheduled.function
 
-    parts = joined.split(function)
     try:
-        result, family = joined.join(function, parts, schedule_part, choose), JOINED
+        result = joined.join(function, parts, schedule_part, choose)
     except LoweringError as error:
         notes.insert(0, f"{JOINED}: {error}")
         result, family = joined.in_sequence(function, parts, schedule_part, choose), "generic"

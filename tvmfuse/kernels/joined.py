@@ -24,6 +24,9 @@ SchedulePart = Callable[[Function, Choose], Function]
 # Steps of all loops below which waking threads costs more than it saves.
 _MIN_PARALLEL_STEPS = 200_000
 
+# More steps than these share the work no better, and each has to find its bounds.
+_MAX_STEPS = 256
+
 
 def split(function: Function) -> list[Function]:
     """Return the parts of a kernel that share no result, as functions of their own.
@@ -103,7 +106,7 @@ def _dealt_out(bodies: Sequence[Stmt], loops: Sequence[Any], *, is_parallel: boo
     """
     tasks = [1 if loop is None else int(loop.extent) for loop in loops]
     singles = [i for i, n in enumerate(tasks) if n == 1]
-    steps = max(*tasks, len(singles) if is_parallel else 1)
+    steps = max(min(_MAX_STEPS, max(tasks)), len(singles) if is_parallel else 1)
     step = tirx.Var("step", "int64")
     shares = []
     for i, (body, loop) in enumerate(zip(bodies, loops, strict=True)):

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvmfuse._tvm import relax, tvm
 from tvmfuse.passes.rewrite import rewrite
-from tvmfuse.passes.rules import moves, scale, simplify, views
+from tvmfuse.passes.rules import moves, pads, scale, simplify, views
 from tvmfuse.passes.rules.attention import write_attention_out
 from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
 from tvmfuse.passes.rules.composites import recognise
@@ -68,6 +68,8 @@ _SIMPLIFICATIONS = (
     simplify.multiply_for_square,
     simplify.relu_for_maximum,
     simplify.clip_for_bounds,
+    pads.padding_of_convolution,
+    moves.slices_for_split,
     moves.reshape_for_views,
     moves.merge_moves,
     moves.permute_before_reshape,

@@ -223,16 +223,6 @@ class TestWhatStaysPlain:
                 (IMAGE, (2, 1, 16, 6, 7)),
             ),
             (
-                "parts that are not whole blocks",
-                lambda x: op.concat([conv(x, 12), conv(x, 16)], axis=1),
-                (IMAGE,),
-            ),
-            (
-                "parts joined along the width",
-                lambda x: op.concat([conv(x), conv(x, seed=2)], axis=3),
-                (IMAGE,),
-            ),
-            (
                 "pooling to more than one pixel",
                 lambda x: op.nn.adaptive_avg_pool2d(conv(x), (2, 2)),
                 ((1, 16, 6, 6),),

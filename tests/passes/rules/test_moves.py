@@ -1,5 +1,7 @@
 """Transpositions and views are few."""
 
+import pytest
+
 from tests.passes.canonical import X, assert_same_numbers, built, constant
 from tvmfuse.patterns.base import Operand
 
@@ -81,3 +83,14 @@ class TestScaleOfAProduct:
         q, k = (Operand(item.shape, spread=300.0) for item in (Q, K))
         mod, values = built(graph, "float16", q=q, k=k)
         assert_same_numbers(mod, values, "float16")
+
+
+class TestParts:
+    @pytest.mark.parametrize("axis", [0, 1, -1])
+    def test_parts_of_a_split_are_slices(self, axis):
+        def graph(op, x):
+            parts = op.split(x, [1, 2], axis=axis)
+            return op.nn.relu(parts[0]), op.exp(parts[2])
+
+        mod, values = built(graph, x=Operand((3, 5, 4)))
+        assert assert_same_numbers(mod, values) == {"strided_slice": 2, "nn.relu": 1, "exp": 1}

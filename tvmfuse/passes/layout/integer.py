@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmfuse._tvm import relax
 from tvmfuse.kernels import integer_conv as kernel
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.gemm import integer
@@ -45,14 +44,3 @@ def integer_conv(rewriter: Rewriter, call: Any, window: Window, blocked: Blocked
         return kernel.emit(a, b, sums, window, chosen, machine)
 
     return rewriter.kernel(emit, *args, name="conv")
-
-
-def pad(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
-    """Pad the rows and columns of blocked images with a constant."""
-    attrs, rank = call.attrs, len(shape_of(var))
-    widths = [int(width) for width in attrs.pad_width]
-    if str(attrs.pad_mode) != "constant" or rank != _IMAGE_RANK or any(widths[:4]):
-        raise NotRewritable("only constant padding of rows and columns works on blocks")
-    blocked = Blocked(rewriter.machine.block, rank)
-    x = rewriter.take(call.args[0], blocked)
-    return relax.op.nn.pad(x, [*widths, 0, 0], "constant", float(attrs.pad_value)), blocked

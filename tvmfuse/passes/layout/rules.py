@@ -26,8 +26,8 @@ from tvmfuse.passes.layout.forms import (
     as_image,
 )
 from tvmfuse.passes.layout.geometry import blocked_form, kernel, require_channels_first, window_of
-from tvmfuse.passes.layout.integer import pad
 from tvmfuse.passes.layout.matmul import matmul
+from tvmfuse.passes.layout.moves import concat, pad, resize, strided_slice
 from tvmfuse.passes.layout.recurrent import recurrent
 from tvmfuse.passes.layout.rewrite import (
     Expr,
@@ -129,18 +129,6 @@ def reduce_image(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     return relax.op.reshape(rewriter.emit(result, "blocks"), shape_of(var)), PLAIN
 
 
-def concat(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
-    """Join along the channels where every part but the last is whole blocks."""
-    parts, blocked = call.args[0], blocked_form(rewriter, var)
-    if not isinstance(parts, relax.Tuple):
-        raise NotRewritable("the parts are not known one by one")
-    if int(call.attrs.axis) % blocked.rank != 1:
-        raise NotRewritable("only concatenation of channels works on blocks")
-    if any(shape_of(part)[1] % blocked.block for part in list(parts.fields)[:-1]):
-        raise NotRewritable("parts that are not whole blocks cannot be joined")
-    return relax.op.concat([rewriter.take(part, blocked) for part in parts.fields], axis=1), blocked
-
-
 RULES: Mapping[str, Rule] = {
     "relax.matmul": matmul,
     "relax.nn.prelu": prelu,
@@ -154,6 +142,8 @@ RULES: Mapping[str, Rule] = {
     "relax.max": reduce_image,
     "relax.min": reduce_image,
     "relax.concat": concat,
+    "relax.strided_slice": strided_slice,
+    "relax.image.resize2d": resize,
     **{f"relax.{name}": elementwise for name in (_FINITE + " " + _OTHER).split()},
 }
 

@@ -24,6 +24,25 @@ def reshape_for_views(flow: Dataflow, position: int) -> Any:
     return None
 
 
+def slices_for_split(flow: Dataflow, position: int) -> Any:
+    """Rewrite a part of a split as a slice, which what reads it may take in place."""
+    value = flow.value(position)
+    if not isinstance(value, relax.TupleGetItem):
+        return None
+    source = flow.position.get(value.tuple_value)
+    if source is None or flow.operators[source] != "relax.split":
+        return None
+    call = flow.value(source)
+    shape = operators.shape(call.args[0])
+    axis = int(call.attrs.axis)
+    sizes = [(operators.extents(field) or {axis: ""})[axis] for field in call.ty.fields]
+    known = [size for size in sizes if isinstance(size, int)]
+    if shape is None or len(known) < len(sizes):
+        return None
+    begin, end = sum(known[: value.index]), sum(known[: value.index + 1])
+    return relax.op.strided_slice(call.args[0], [axis % len(shape)], [begin], [end])
+
+
 def merge_moves(flow: Dataflow, position: int) -> Any:
     """Rewrite a reshape of a reshape, or a transposition of a transposition, as one."""
     operator, call = flow.operators[position], flow.value(position)

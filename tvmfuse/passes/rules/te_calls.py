@@ -29,23 +29,49 @@ def operator_for_te_call(mod: Any) -> Rule:
             return None
         call = flow.value(position)
         var, operands = call.args[0], list(call.args[1].fields)
-        if len(operands) != 2 or not isinstance(call.ty, relax.TensorType):
+        if len(operands) > 2 or not isinstance(call.ty, relax.TensorType):
             return None
         if var not in recognised:
-            recognised[var] = _operator(kernels[var], operands)
+            find = _operator if len(operands) == 2 else _padding
+            recognised[var] = find(kernels[var], operands, call)
         operator = recognised[var]
         return operator(*operands) if operator else None
 
     return rule
 
 
-def _operator(kernel: Any, operands: list[Any]) -> Callable[..., Any] | None:
+def _operator(kernel: Any, operands: list[Any], _call: Any) -> Callable[..., Any] | None:
     if not _stretch_to_each_other(*(operators.shape(operand) or () for operand in operands)):
         return None  # not elementwise: an einsum, say
     known = ((topi.maximum, relax.op.maximum), (topi.minimum, relax.op.minimum))
     for compute, operator in known:
         if tvm_ffi.structural_equal(_te_kernel(compute, operands), kernel):
             return operator
+    return None
+
+
+def _padding(kernel: Any, operands: list[Any], call: Any) -> Callable[..., Any] | None:
+    """Recognise padding by zeros so that a window strides over the image as ONNX's SAME_… ask.
+
+    What is added to an axis is shared out to its two sides, and the odd one goes behind
+    (SAME_UPPER) or in front (SAME_LOWER).
+    """
+    before, after = operators.shape(operands[0]), operators.shape(call)
+    if before is None or after is None or len(before) != len(after):
+        return None
+    if not all(isinstance(extent, int) for extent in (*before, *after)):
+        return None
+    added = [int(b) - int(a) for a, b in zip(before, after, strict=True)]
+    if min(added, default=0) < 0 or not any(added):
+        return None
+    for is_lower in (False, True):
+        front = [(n + is_lower) // 2 for n in added]
+        back = [n - first for n, first in zip(added, front, strict=True)]
+        if tvm_ffi.structural_equal(
+            _te_kernel(lambda x, f=front, b=back: topi.nn.pad(x, f, b, 0.0), operands), kernel
+        ):
+            widths = [width for pair in zip(front, back, strict=True) for width in pair]
+            return lambda x: relax.op.nn.pad(x, widths, "constant", 0.0)
     return None
 
 
