@@ -126,7 +126,7 @@ def build(case: Case, graph: Graph, dtype: str) -> tuple[Any, dict[str, Array]]:
         for seed, name in enumerate(names)
     }
     inputs = {n: _input(n, case.operands[n], dtype) for n in _input_names(case, names)}
-    constants = {n: relax.const(values[n]) for n in names if n not in inputs}
+    constants = {n: relax.const(values[n], str(values[n].dtype)) for n in names if n not in inputs}
     block = relax.BlockBuilder()
     with block.function("main", list(inputs.values())):
         with block.dataflow():

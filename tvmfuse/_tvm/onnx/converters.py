@@ -14,6 +14,7 @@ from tvmfuse._tvm.onnx import (
     random,
     recurrent,
     resize,
+    rotary,
     shapes,
 )
 
@@ -40,9 +41,11 @@ CONVERTERS = {
     "RandomUniformLike": random.convert_random_uniform,
     "ReduceMean": arithmetic.convert_reduce_mean,
     "Resize": resize.convert_resize,
+    "RotaryEmbedding": rotary.convert_rotary_embedding,
     "SoftmaxCrossEntropyLoss": losses.convert_softmax_cross_entropy_loss,
     "Unsqueeze": shapes.convert_unsqueeze,
     "com.microsoft.DynamicQuantizeLSTM": recurrent.convert_dynamic_quantize_lstm,
+    "com.microsoft.RotaryEmbedding": rotary.convert_microsoft_rotary_embedding,
 }
 
 # TVM keeps these operators of com.microsoft under their bare names, and takes
