@@ -128,6 +128,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "training": {"training": True},
     "gain unused": {"scale": False},
     "offset unused": {"center": False},
+    "half precision": {"dtype": "float16"},
 }
 
 
@@ -137,7 +138,8 @@ def test_batch_norm_is_folded_by_its_attributes(variant: dict[str, Any]) -> None
     attrs = {name: variant[name] for name in ("training", "scale", "center") if name in variant}
     groups, is_last = variant.get("groups", 1), variant.get("is_last", False)
     layout, axis = ("NHWC", 3) if is_last else ("NCHW", 1)
-    numbers = statistics(6, **given)
+    dtype = variant.get("dtype", "float32")
+    numbers = statistics(6, dtype, **given)
 
     def graph(op: Any, x: Any, weight: Any) -> Any:
         y = op.nn.conv2d(x, weight, padding=1, groups=groups, data_layout=layout)
@@ -146,7 +148,7 @@ def test_batch_norm_is_folded_by_its_attributes(variant: dict[str, Any]) -> None
     channels = 6 if groups > 1 else 3
     shape = (2, 6, 6, channels) if is_last else (2, channels, 6, 6)
     weight = Operand((6, channels // groups, 3, 3), is_constant=True)
-    mod, values = testing.build(Case("", {"x": Operand(shape), "weight": weight}), graph, "float32")
+    mod, values = testing.build(Case("", {"x": Operand(shape), "weight": weight}), graph, dtype)
     (expected,) = testing.run(testing.compile_plainly(mod), [values["x"]])
     (found,) = testing.run(compiled(mod), [values["x"]])
     testing.assert_close(found, expected)
@@ -224,6 +226,11 @@ INTEGERS: dict[str, tuple[str, list[Any]]] = {
     "negated": (
         "(int64[6] a) => (int64[6] y) { y = Neg(a) }",
         [np.array([-(2**63), 1, -1, 0, 5, 6], "int64")],
+    ),
+    "quantised": (
+        "(float[6] a) => (uint8[6] y) <float s = {1}, uint8 z = {128}> "
+        "{ y = QuantizeLinear(a, s, z) }",
+        [np.array([1e9, -1e9, 2.5, 3.5, 0.49, -0.5], "float32")],
     ),
     "rounded to even": ("(float[6] a) => (float[6] y) { y = Round(a) }", [FLOATS]),
 }

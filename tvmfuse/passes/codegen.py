@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tvmfuse._tvm import registers, relax, tirx, tvm
+from tvmfuse._tvm import branches, registers, relax, tirx, tvm
 from tvmfuse.errors import LoweringError
 
 # How TVM fails to generate code: its own errors, and what LLVM's verifier reports.
@@ -33,7 +33,7 @@ def finish(mod: Any, target: Any) -> Any:
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
-        *relax.pipeline.finalize_passes(target),
+        *branches.finalize_passes(mod, target),
     ]
     return _run(mod, target, passes)
 

@@ -96,7 +96,7 @@ class Describer:
                 name="",
                 kind="view",
                 flops=0,
-                inputs=tuple(_fields(value.tuple_value)[value.index : value.index + 1]),
+                inputs=tuple(_leaves((value.tuple_value, value.index), value.ty)),
                 outputs=tuple(_fields(var)),
             )
         if not operators.name(value):
@@ -125,13 +125,16 @@ def _fields(expr: Any) -> list[_Tensor]:
     """Return the tensors that an expression stands for, each with a key."""
     if isinstance(expr, relax.Tuple):
         return [tensor for field in expr.fields for tensor in _fields(field)]
-    if isinstance(expr.ty, relax.TupleType):
-        return [
-            ((expr, i), _info(field, is_constant=False)) for i, field in enumerate(expr.ty.fields)
-        ]
     if isinstance(expr.ty, relax.TensorType):
-        return [((expr, -1), _info(expr.ty, is_constant=isinstance(expr, tvm.ir.GenericConst)))]
-    return []
+        return [(expr, _info(expr.ty, is_constant=isinstance(expr, tvm.ir.GenericConst)))]
+    return _leaves(expr, expr.ty)
+
+
+def _leaves(key: Hashable, ty: Any) -> list[_Tensor]:
+    """Return the tensors of a value that is no constant, those inside tuples too."""
+    if isinstance(ty, relax.TupleType):
+        return [leaf for i, field in enumerate(ty.fields) for leaf in _leaves((key, i), field)]
+    return [(key, _info(ty, is_constant=False))] if isinstance(ty, relax.TensorType) else []
 
 
 def _info(ty: Any, *, is_constant: bool) -> TensorInfo:

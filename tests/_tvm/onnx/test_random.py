@@ -38,6 +38,13 @@ def test_numbers_like_a_tensor_have_its_shape_and_the_type_asked_for(parse: Any)
     assert (y.shape, str(y.dtype)) == ((2, 3), "float64")
 
 
+def test_one_is_drawn_with_its_probability(parse: Any) -> None:
+    model = parse(f"g (float[{N}] p) => (float[{N}] y) {{ y = Bernoulli (p) }}")
+    (y,) = run(import_model(model).module, np.full(N, 0.2, "float32"))
+    assert set(np.unique(y)) == {0, 1}
+    assert abs(y.mean() - 0.2) < 0.02
+
+
 @pytest.mark.parametrize("seed", [", seed = 5.0", ""], ids=["a seed", "no seed"])
 def test_two_imports_give_the_same_numbers(parse: Any, seed: str) -> None:
     node = f"y = RandomNormal <shape = [{N}]{seed}> ()"

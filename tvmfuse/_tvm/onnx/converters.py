@@ -19,6 +19,7 @@ from tvmfuse._tvm.onnx import (
 )
 
 CONVERTERS = {
+    "Bernoulli": random.convert_bernoulli,
     "Cast": quantized.convert_cast,
     "Clip": elementwise.convert_clip,
     "ConvInteger": quantized.convert_conv_integer,

@@ -35,7 +35,18 @@ def convert_random_uniform(node: Node) -> relax.Expr:
     return _drawn(node, lambda generator, shape: generator.uniform(low, high, shape))
 
 
-def _drawn(node: Node, draw: Draw) -> relax.Expr:
+def convert_bernoulli(node: Node) -> relax.Expr:
+    """Convert ``Bernoulli``: one where a uniform number is below the probability.
+
+    ONNX 1.23 defines it by ``Greater``, which gives one with the opposite probability.
+    """
+    probability = node.inputs[0]
+    uniform = _drawn(node, lambda generator, shape: generator.uniform(size=shape), dtype="float32")
+    is_one = relax.op.less(uniform, relax.op.astype(probability, "float32"))
+    return relax.op.astype(is_one, _dtype(node))
+
+
+def _drawn(node: Node, draw: Draw, *, dtype: str = "") -> relax.Expr:
     shape = _shape(node)
     if int(np.prod(shape)) > _MOST:
         raise NotImplementedError(
@@ -44,7 +55,7 @@ def _drawn(node: Node, draw: Draw) -> relax.Expr:
     given = node.attrs.get("seed")
     seed = zlib.crc32(node.label.encode()) if given is None else _bits(float(given))
     values = draw(np.random.default_rng(seed), shape)
-    dtype = _dtype(node)
+    dtype = dtype or _dtype(node)
     return relax.const(
         values.astype(np.float64 if dtype == "float64" else np.float32).astype(dtype), dtype
     )
