@@ -34,6 +34,7 @@ def outcomes(
     with postgres.running(programs) as server:
         yield trials.many_writers(server.new_database(), **writers)
         yield trials.server_away(server, n_commits=2000, n_stops=5)
+        yield tuners.server_away(folder, server, n_stops=5)
 
 
 def main() -> int:

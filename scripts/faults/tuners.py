@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from faults import postgres
 from faults.samples import child, environment, whole
 from faults.trials import Outcome
 from tvmfuse.store import open_store
@@ -67,8 +68,30 @@ def killed_workers(folder: Path, *, n_kills: int, seed: int = 0) -> Outcome:
     return Outcome("kill -9 of workers", figures, n_ended == n_runs and not n_lost)
 
 
+def server_away(folder: Path, server: postgres.Server, *, n_stops: int, seed: int = 0) -> Outcome:
+    """Stop and start the server of a store, as in a crash, while a model is tuned into it."""
+    database = server.new_database()
+    tuner = _start(folder, database, seed)
+    assert tuner.stdout is not None
+    told = 0
+    for _ in range(n_stops):
+        for line in tuner.stdout:
+            told = int(line) if line.strip().isdigit() else told
+            break
+        server.stop("immediate")
+        time.sleep(1.0)
+        server.start()
+    told = max(told, _n_told(tuner.communicate()[0]))
+    with open_store(database, create=False) as store:
+        found = [record.uid for record in whole(store)]
+    n_lost, n_repeated = max(0, told - len(found)), len(found) - len(set(found))
+    figures = {"stops": n_stops, "trials told": told, "lost": n_lost, "repeated": n_repeated}
+    is_right = tuner.returncode == 0 and told > 0 and not n_lost + n_repeated
+    return Outcome("server away from a tuner", figures, is_right)
+
+
 def _start(folder: Path, name: str, seed: int) -> subprocess.Popen[str]:
-    database = str(folder / f"{name}.db")
+    database = name if "://" in name else str(folder / f"{name}.db")
     variables = {**environment(), "TMPDIR": str(folder), _MARK: database}
     command = child("tuner", database, seed, 0)
     tuner = subprocess.Popen(

@@ -66,12 +66,26 @@ def test_show_ranks_the_records_and_ends_with_the_failures(cli: Cli, db: Path) -
 
 def test_best_is_what_a_compile_for_this_device_would_use(cli: Cli, db: Path) -> None:
     # The store's records are of another machine.
-    answer = cli("db", "best", "--db", db, "--target", "cpu:x86-64-v3", "--json")
-    assert answer.json["records"] == []
-    answer = cli("db", "best", "--db", db, "--target", "cpu:x86-64-v3", "--allow-family", "--json")
+    asked = ("db", "best", KEY[:6], "--db", db, "--target", "cpu:x86-64-v3", "--json")
+    assert cli(*asked).json["records"] == []
+    answer = cli(*asked, "--allow-family")
     (record,) = answer.json["records"]
     assert record["times_us"] == [1000.0]
     assert "measured on a [bold] CPU" in record["note"]
+
+
+def test_best_is_found_in_packs_alone(
+    cli: Cli, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "project" / "tuning_logs" / "packs"
+    folder.mkdir(parents=True)
+    assert cli("db", "pack", "x86-64-v3", "--db", db, "--output", folder / "v3.jsonl").code == 0
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.delenv("TVMFUSE_DB", raising=False)
+    answer = cli("db", "best", KEY[:6], "--target", "cpu:x86-64-v3", "--allow-family", "--json")
+    assert answer.code == 0, answer.err
+    assert [record["times_us"] for record in answer.json["records"]] == [[1000.0]]
+    assert not (folder.parent / "tvmfuse.db").exists()
 
 
 def test_two_people_share_their_records(cli: Cli, db: Path, tmp_path: Path) -> None:
@@ -135,7 +149,7 @@ def test_backup_and_upgrade(cli: Cli, db: Path, tmp_path: Path) -> None:
     [
         (("ls",), "there is no"),
         (("show", "zz"), "there is no"),
-        (("merge", "missing.db"), "there is no missing.db"),
+        (("merge", "missing.db"), "there is no store missing.db"),
         (("import", "missing.jsonl"), "missing.jsonl cannot be read"),
     ],
 )

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,3 +92,46 @@ def test_the_untuned_are_named_in_json(cli: Cli, small_onnx: Path, tmp_path: Pat
     answer = cli("compile", small_onnx, "-o", tmp_path / "m", "--json")
     (name,) = answer.json["untuned"]
     assert name.startswith("matmul")
+
+
+def test_a_store_that_cannot_be_written_to_is_one_line_and_2(
+    cli: Cli, small_onnx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "t.db"
+    with open_store(database):
+        pass
+    genuine = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and genuine(path, mode))
+    answer = cli("tune", small_onnx, "--trials", "1", "--db", database)
+    assert answer.code == 2
+    assert "cannot be written to; choose another by --db" in answer.error
+
+
+FULL_DISK = """
+import resource, signal, sys
+from tvmfuse.cli import main
+from tvmfuse.tuning.history import StoreHistory
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+commit = StoreHistory.commit
+def full_after_two(self, *args, **how):
+    commit(self, *args, **how)
+    if len(list(self.store.records())) == 2:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))
+StoreHistory.commit = full_after_two
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of a file's size")
+def test_a_full_disk_ends_a_run_with_one_line_and_keeps_its_trials(
+    small_onnx: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "t.db"
+    with open_store(database):
+        pass
+    command = [sys.executable, "-c", FULL_DISK, "tune", str(small_onnx), "--db", str(database)]
+    done = subprocess.run([*command, "--trials", "9"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "cannot be written to" in done.stderr.splitlines()[-1]
+    assert statuses(database) == ["measured", "measured"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faults import postgres, trials
+from faults import postgres, trials, tuners
 
 
 def _is_right(outcome: trials.Outcome) -> None:
@@ -34,3 +34,9 @@ def test_a_server_that_goes_away_and_comes_back_has_every_trial_once(
     server: postgres.Server,
 ) -> None:
     _is_right(trials.server_away(server, n_commits=400, n_stops=2))
+
+
+def test_a_tuner_whose_server_goes_away_and_comes_back_ends_well(
+    server: postgres.Server, tmp_path: Path
+) -> None:
+    _is_right(tuners.server_away(tmp_path, server, n_stops=2))

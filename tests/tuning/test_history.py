@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuning.kernels import product, task
+from tests.tuning.kernels import MadeUp, product, task
 from tvmfuse.plan import Tuned
 from tvmfuse.store import Device, Store, Versions
 from tvmfuse.store.kernels import KernelRecords
-from tvmfuse.tuning.history import VERSIONS, StoreHistory
+from tvmfuse.tuning.budget import Budget
+from tvmfuse.tuning.history import VERSIONS, MemoryHistory, StoreHistory
 from tvmfuse.tuning.measure import Trial
+from tvmfuse.tuning.space import Point
+from tvmfuse.tuning.tuner import Tuner
 
 TASK = task()
 GOOD = Trial(TASK.space.default, "measured", (3.0, 1.0, 2.0))
@@ -70,6 +73,20 @@ def test_similar_kernels_lend_their_trials_relative_to_their_default(
     assert [sample.cost for sample in samples] == pytest.approx([0.0, 0.693], abs=1e-3)
     assert samples[0].position == other.space.position(TASK.space.default)
     assert history.similar(TASK) == []
+
+
+def test_a_search_begins_where_similar_kernels_were_fast(history: StoreHistory) -> None:
+    def time_us(point: Point) -> float:
+        return 100.0 + 5.0 * abs(point["unroll"] - 12)
+
+    Tuner([TASK], MadeUp(time_us), history).run(Budget())  # all of a similar kernel
+    other, asked = task(product(40)), {}
+    for name, known in (("warm", history), ("cold", MemoryHistory())):
+        measure = MadeUp(time_us)
+        Tuner([other], measure, known).run(Budget(trials=5))
+        asked[name] = [time_us(point) for point in measure.asked[1:]]  # after the default
+    assert min(asked["warm"]) == 100.0
+    assert sum(asked["warm"]) < sum(asked["cold"])
 
 
 def test_a_reopened_store_still_knows(history: StoreHistory, store: Store) -> None:

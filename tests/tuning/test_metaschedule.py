@@ -81,6 +81,18 @@ def test_a_search_of_traces_goes_on_from_what_was_measured(target: Target) -> No
     assert all(TRACE in point for point in second.asked)
 
 
+def test_the_cost_model_of_tvm_learns_from_what_was_measured(target: Target) -> None:
+    search = TraceSearch(task(product()).workload.module, target.tvm(), seed=1)
+    n_told = 0
+    for number in range(4):
+        for point in search.propose(6):
+            search.observe(point, 10.0 + number)
+            n_told += 1
+    search.propose(6)
+    assert search._cost_model.data_size >= n_told - 1  # the default is not one of TVM's
+    assert search._cost_model.booster is not None
+
+
 def test_a_kernel_that_no_rule_fits_ends_its_search(target: Target) -> None:
     search = TraceSearch("no module", target.tvm())
     search.observe({}, 1.0)

@@ -15,6 +15,7 @@ from tvmfuse.errors import InputError
 if TYPE_CHECKING:
     from tvmfuse.store import Filter, Found, Record, Store
     from tvmfuse.store.lookup import Source
+    from tvmfuse.store.packs import Pack
 
 _KEY_DIGITS = 12  # of a workload's key, enough to name it
 
@@ -164,9 +165,12 @@ def show_best(
     from tvmfuse.store.packs import load_packs
 
     device = targets.resolve(target)
-    with db_changes.opened(db) as store:
-        sources: list[Source] = [store, *load_packs(locate(db).all_packs)]
-        keys = [each.key for each in store.workloads() if each.key.startswith(workload)]
+    with db_changes.opened_if_there(db) as store:
+        holders: list[Store | Pack] = [] if store is None else [store]
+        holders += load_packs(locate(db).all_packs, device_of(device))
+        sources: list[Source] = [*holders]
+        known = dict.fromkeys(each.key for holder in holders for each in holder.workloads())
+        keys = [key for key in known if key.startswith(workload)]
         queries = [Query(key, device_of(device), target_key(device)) for key in keys]
         found = [find(sources, query, allow_family=allow_family) for query in queries]
     best = [each[0] for each in found if each]

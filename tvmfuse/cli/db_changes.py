@@ -39,6 +39,18 @@ def opened(db: str | None, *, create: bool = False) -> Iterator[Store]:
         yield store
 
 
+@contextmanager
+def opened_if_there(db: str | None) -> Iterator[Store | None]:
+    """Open the store in use; None where none was named and the usual one was not made yet."""
+    from tvmfuse.store.location import locate
+
+    if db is None and not Path(locate(None).database).exists():
+        yield None
+        return
+    with opened(db) as store:
+        yield store
+
+
 def merge_store(
     other: Annotated[str, typer.Argument(metavar="FILE|URL", help="A store to read from.")],
     *,

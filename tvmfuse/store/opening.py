@@ -125,7 +125,7 @@ def _open_sqlite(path: Path, *, create: bool) -> Backend:
 def _look_at_sqlite(path: Path) -> tuple[Backend, str | None]:
     """Return the back end of a file and its schema, or refuse it."""
     if not path.exists():
-        raise StoreError(f"store: there is no {path}; 'tvmfuse tune' makes it, or give --db")
+        raise StoreError(f"store: there is no store {path}; 'tvmfuse tune' with --db makes it")
     _refuse_foreign_file(path)
     is_read_only = not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK)
     backend = sqlite_backend(path, is_read_only=is_read_only)

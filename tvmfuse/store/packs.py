@@ -41,8 +41,10 @@ class Pack:
         """What a report calls it."""
         return self.path.name
 
-    def workloads(self, bucket: str) -> Sequence[Workload]:
-        """Return the workloads of one bucket."""
+    def workloads(self, bucket: str | None = None) -> Sequence[Workload]:
+        """Return the workloads of one bucket, or all."""
+        if bucket is None:
+            return [each for several in self.by_bucket.values() for each in several]
         return self.by_bucket.get(bucket, [])
 
     def ranked(self, query: Query, *, any_of_family: bool, limit: int) -> Sequence[Record]:

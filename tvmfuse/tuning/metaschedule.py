@@ -1,7 +1,8 @@
 """Search TVM's own space of a kernel, by MetaSchedule's rules and its evolutionary search.
 
-It serves kernels that no family covers. Only the proposing is TVM's: candidates are built,
-checked and timed by our workers, and kept in our store.
+It serves kernels that no family covers. Only the proposing is TVM's, with its cost model of
+boosted trees, which learns from what was measured: candidates are built, checked and timed by
+our workers, and kept in our store.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ ms = s_tir.meta_schedule
 _BATCH = 6
 _MOST_TRIALS = 10_000
 # Stock settings replay 2,500 traces before the first is measured.
+_WARM_UP = 2 * _BATCH  # measured candidates before TVM's cost model ranks; TVM's own number is 100
 _POPULATION = {
     "population_size": 64,
     "init_min_unmeasured": 16,
@@ -60,6 +62,7 @@ class TraceSearch:
     costs: dict[str, float | None] = field(default_factory=dict)
     is_exhausted: bool = False
     _context: Any = None
+    _cost_model: Any = None
     _database: Any = field(default_factory=ms.database.MemoryDatabase)
     _proposed: list[tuple[str, Any]] = field(default_factory=list)
 
@@ -106,12 +109,15 @@ class TraceSearch:
                 rand_state=self.seed % 2**31 or 1,
                 num_threads=1,
             )
+            self._cost_model = ms.cost_model.XGBModel(
+                num_warmup_samples=_WARM_UP, num_tuning_cores=1, adaptive_training=False
+            )
             context.pre_tuning(
                 max_trials=_MOST_TRIALS,
                 num_trials_per_iter=_BATCH,
                 design_spaces=context.generate_design_space(),
                 database=self._database,
-                cost_model=ms.cost_model.RandomModel(),
+                cost_model=self._cost_model,
             )
             self._context = context
         return self._context
@@ -128,6 +134,7 @@ class TraceSearch:
             for time in times
         ]
         candidates = [candidate for _, candidate in self._proposed]
+        self._cost_model.update(self._context, candidates, results)
         self._context.search_strategy.notify_runner_results(candidates, results)
         self._proposed = []
 
