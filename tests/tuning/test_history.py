@@ -17,6 +17,7 @@ from tvmfuse.tuning.space import Point
 from tvmfuse.tuning.tuner import Tuner
 
 TASK = task()
+UNROLLINGS = next(axis.options for axis in TASK.space.axes if axis.name == "unroll")
 GOOD = Trial(TASK.space.default, "measured", (3.0, 1.0, 2.0))
 BAD = Trial({**TASK.space.default, "unroll": 8}, "timeout", reason="no answer")
 
@@ -77,7 +78,7 @@ def test_similar_kernels_lend_their_trials_relative_to_their_default(
 
 def test_a_search_begins_where_similar_kernels_were_fast(history: StoreHistory) -> None:
     def time_us(point: Point) -> float:
-        return 100.0 + 5.0 * abs(point["unroll"] - 12)
+        return 100.0 + (UNROLLINGS.index(point["unroll"]) - 5) ** 2
 
     Tuner([TASK], MadeUp(time_us), history).run(Budget())  # all of a similar kernel
     other, asked = task(product(40)), {}
