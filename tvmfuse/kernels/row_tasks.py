@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvmfuse._tvm import s_tir
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import Block, Choose, Loop, Schedule
@@ -78,11 +79,12 @@ def _by_rows(
         for block in reversed(blocks.children(sch))
         if not any(blocks.same(sch, block, other) for other in [out, *others])
     ]
+    shared = _rows_of(sch, others, row, sorted(_axes_of_all(sch)))
     for block in steps:
-        sch.compute_at(block, row, preserve_unit_loops=True)
+        _compute_within(sch, block, [row, *shared])
         sch.set_scope(block, 0, "local")  # on the stack, see _tvm/registers.py
-    if others:
-        row = _share_rows(sch, others, row, sorted(_axes_of_all(sch)))
+    if shared:
+        row = sch.merge(*shared, row)
     if is_parallel:
         sch.parallel(row)
     if lanes:
@@ -113,8 +115,19 @@ def _vectorize_row(sch: Schedule, block: Block, row: Loop | None, machine: Machi
         sch.decompose_reduction(block, reduced[0])
 
 
-def _share_rows(sch: Schedule, others: list[Block], row: Loop, axes: list[int]) -> Loop:
-    """Compute the other results row by row with the last one, which may read them.
+def _compute_within(sch: Schedule, block: Block, rows: list[Loop]) -> None:
+    """Compute a step within the rows of the result that it is for."""
+    for row in rows[:-1]:
+        try:
+            sch.compute_at(block, row, preserve_unit_loops=True)
+            return
+        except s_tir.ScheduleError:
+            continue
+    sch.compute_at(block, rows[-1], preserve_unit_loops=True)
+
+
+def _rows_of(sch: Schedule, others: list[Block], row: Loop, axes: list[int]) -> list[Loop]:
+    """Return the rows of the other results, to be merged with the last one, which may read them.
 
     Raises
     ------
@@ -136,7 +149,7 @@ def _share_rows(sch: Schedule, others: list[Block], row: Loop, axes: list[int]) 
         rows.append(sch.fuse(*outside) if len(outside) > 1 else outside[0])
     if any(blocks.extent(sch, loop) != blocks.extent(sch, row) for loop in rows):
         raise LoweringError("the results have different rows")
-    return sch.merge(*rows, row)
+    return rows
 
 
 def _is_same_row(read: Any, written: Any, axes: list[int]) -> bool:

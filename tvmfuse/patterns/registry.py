@@ -16,9 +16,11 @@ from tvmfuse.patterns.embed_norm import EmbedNorm
 from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.group_norm_act import GroupNormAct
+from tvmfuse.patterns.level import Level
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.norm_linear import NormLinear
 from tvmfuse.patterns.rope import Rope
+from tvmfuse.patterns.row_statistics import RowStatistics
 from tvmfuse.patterns.siblings import Siblings
 from tvmfuse.patterns.softmax import Softmax
 from tvmfuse.patterns.transposed_matmul import TransposedMatmul
@@ -105,6 +107,5 @@ def builtin() -> Registry:
         FusedAttention(),
         Rope(),
     )
-    return Registry(
-        (*named, TransposedMatmul(), Epilogue(), NormLinear(), Siblings(), Elementwise())
-    )
+    anchored = (TransposedMatmul(), Epilogue(), NormLinear(), Siblings())
+    return Registry((*named, *anchored, RowStatistics(), Level(), Elementwise()))
