@@ -11,7 +11,7 @@ import pytest
 from tests.kernels.contract import MACHINES, host
 from tvmfuse import testing
 from tvmfuse._tvm import te, tvm
-from tvmfuse.kernels import choices, conv, families, gemm, reduction, window
+from tvmfuse.kernels import choices, conv, families, gemm, planes, pointwise, reduction, window
 from tvmfuse.kernels.conv import Window
 from tvmfuse.passes.verify import is_one_kernel, kernel_facts
 
@@ -49,6 +49,16 @@ def depthwise_conv() -> Tensors:
     return [x, weight, window.emit_depthwise(x, weight, AROUND, MACHINE)]
 
 
+def depthwise_planes() -> Tensors:
+    x, weight = tensor(1, 3, 32, 33), tensor(3, 1, 3, 3)
+    return [x, weight, planes.emit(x, weight, AROUND, MACHINE)]
+
+
+def pointwise_planes() -> Tensors:
+    x, weight = tensor(1, 10, 8, 9), tensor(4, 10, 6)
+    return [x, weight, pointwise.emit(x, weight, Window((1, 1)), MACHINE, filters=23)]
+
+
 def pooling() -> Tensors:
     x = tensor(1, 3, 10, 11, 8)
     return [x, window.emit_max(x, AROUND, MACHINE)]
@@ -65,7 +75,8 @@ def softmax() -> Tensors:
 
 
 KERNELS = {
-    "gemm": (packed_product, batched_product),
+    "gemm": (packed_product, batched_product, pointwise_planes),
+    "planes": (depthwise_planes,),
     "conv": (padded_conv, pointwise_conv),
     "window": (depthwise_conv, pooling),
     "elementwise": (squares,),

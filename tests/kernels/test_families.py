@@ -16,6 +16,7 @@ from tvmfuse.kernels import (
     conv,
     families,
     gemm,
+    planes,
     recurrent,
     reduction,
     transposed,
@@ -46,8 +47,8 @@ def kernels() -> dict[str, list[Any]]:
     x, w = image(1, 2, 5, 5, 8), weight(2, 2, 3, 3, 8, 8)
     doubling, tiles = weight(4, 2, 2, 1, 1, 8, 8), weight(2, 6, 6, 2, 8, 8)
     a, b = image(6, 8), weight(8, 16)
-    flat = image(4, 50)
     layer = [te.placeholder(shape) for shape in ((3, 1, 15), (1, 5, 15), (1, 1, 5))]
+    flat, plane, taps = image(4, 50), image(1, 4, 9, 9), weight(4, 1, 3, 3)
     q, k, v = (te.placeholder((1, 2, 9, 8), name=name) for name in "qkv")
 
     def heads(q: Any, k: Any, v: Any) -> Attention:
@@ -71,6 +72,7 @@ def kernels() -> dict[str, list[Any]]:
         "winograd": [x, tiles, winograd.emit(x, tiles, Window((3, 3)), MACHINE)],
         "recurrent": [*layer, *recurrent.emit(GRU, layer, MACHINE)],
         "relayout": [x, unblocking((1, 12, 5, 5))(x)],
+        "planes": [plane, taps, planes.emit(plane, taps, Window((3, 3)), MACHINE)],
         "window": [x, window.emit_max(x, Window((2, 2)), MACHINE)],
         "gemm": [a, b, gemm.emit_batched(a, b, MACHINE)],
         "reduction": [flat, reduction.softmax(flat, 1, MACHINE.lanes)],

@@ -272,13 +272,16 @@ def register_tile(
     batch, channels, *pixels, lanes = spatial
     dot = dots.of(sch, anchor)
     part = [reduced.pop()] if dot else []
+    if len(reduced) > 1 and blocks.extent(sch, reduced[-1]) == 1:  # channels one by one
+        reduced[-2:] = [sch.fuse(*reduced[-2:])]
     steps = blocks.extent(sch, reduced[-1])
     body = math.prod(blocks.extents(sch, spatial)) // machine.lanes
     options = dots.unrollings(steps, body, dot)
     unroll = choose("unroll", options, default=max(d for d in options if d <= 4))
     *sums, last = reduced
     # The sum around it: the taps of one row of the window, or the blocks of channels.
-    is_small = not dot and blocks.extent(sch, sums[-1]) * unroll * body <= MAX_UNROLLED
+    around = blocks.extent(sch, sums[-1]) if sums and not dot else MAX_UNROLLED
+    is_small = around * unroll * body <= MAX_UNROLLED
     is_unrolled = choose("unroll_outer", (False, True) if is_small else (False,), default=False)
     last_outer, last_inner = blocks.split(sch, last, [None, unroll])
     # One pixel meets all channel blocks in a row, so that only its broadcast is live.

@@ -17,6 +17,7 @@ from tvmfuse.kernels import (
     generic,
     joined,
     nest,
+    planes,
     recurrent,
     relayout,
     row_tasks,
@@ -36,6 +37,7 @@ Apply = Callable[[Schedule, Machine, Choose], None]
 FAMILIES: Mapping[str, Apply] = {
     "attention": attention.schedule,
     "conv": conv.schedule,
+    "planes": planes.schedule,
     "recurrent": recurrent.schedule,
     "relayout": relayout.schedule,
     "transposed": transposed.schedule,

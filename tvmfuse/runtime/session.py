@@ -17,7 +17,7 @@ from tvmfuse.runtime.arguments import Array, fit_inputs, fit_targets, name_argum
 from tvmfuse.runtime.memory import LargePages
 from tvmfuse.runtime.samples import random_inputs
 from tvmfuse.runtime.timing import Timing, measure
-from tvmfuse.runtime.transfer import Slot, Spans, is_direct, results_of, weight
+from tvmfuse.runtime.transfer import Slot, is_direct, results_of, weight
 
 if TYPE_CHECKING:
     from tvmfuse.compiled import Compiled
@@ -59,9 +59,8 @@ class Session:
         pages = LargePages()
         weights = [weight(array, device, pages) for array in params]
         self._params = tvm_ffi.convert(weights)
-        self._kept = Spans(
-            [*pages.mappings, *(slot.memory for slot in self._slots if slot.memory is not None)]
-        )
+        memories = (slot.memory for slot in self._slots if slot.memory is not None)
+        self._kept = [*pages.mappings, *memories]
         self._is_direct = tuple(is_direct(spec.dtype, device) for spec in signature.outputs)
         self._lock = threading.Lock()
 
@@ -200,7 +199,7 @@ class Session:
             results = [result] if isinstance(result, tvm.runtime.Tensor) else result
             # Under the lock: an output can be memory that the next call fills anew.
             return results_of(
-                results, targets, is_direct=self._is_direct, kept=self._kept.with_(arrays)
+                results, targets, is_direct=self._is_direct, kept=[*self._kept, *arrays]
             )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests import graphs
 from tests.passes.layout.steps import (
     IMAGE,
@@ -27,14 +29,14 @@ class TestWhereConversionsStand:
         def graph(x: Any) -> Any:
             return conv(op.nn.relu(conv(x)), 24, seed=2)
 
-        assert steps(graph, IMAGE) == ["to_blocked", "conv2d", "relu", "conv2d", "from_blocked"]
+        assert steps(graph, IMAGE) == ["reshape", "conv2d", "relu", "conv2d", "from_blocked"]
         assert_same_numbers(graph, IMAGE)
 
     def test_once_for_all_readers_of_blocks(self) -> None:
         def graph(x: Any) -> Any:
             return op.add(conv(x), conv(x, seed=2))
 
-        assert steps(graph, IMAGE) == ["to_blocked", "conv2d", "conv2d", "add", "from_blocked"]
+        assert steps(graph, IMAGE) == ["reshape", "conv2d", "conv2d", "add", "from_blocked"]
 
     def test_once_for_all_readers_of_the_plain_form(self) -> None:
         def graph(x: Any) -> Any:
@@ -43,7 +45,7 @@ class TestWhereConversionsStand:
 
         found = steps(graph, IMAGE)
         assert found.count("from_blocked") == 2, "one for both readers, one for the last result"
-        assert found.count("to_blocked") == 1
+        assert "to_blocked" not in found, "the second convolution reads the blocks"
         assert_same_numbers(graph, IMAGE)
 
     def test_after_a_result_of_the_graph_that_is_read_in_blocks_as_well(self) -> None:
@@ -52,7 +54,7 @@ class TestWhereConversionsStand:
             return [y, conv(op.nn.relu(y), seed=2)]
 
         assert steps(graph, IMAGE) == [
-            "to_blocked",
+            "reshape",
             "conv2d",
             "relu",
             "conv2d",
@@ -75,6 +77,55 @@ class TestWhereConversionsStand:
         assert_same_numbers(graph, (2, 3, 20, 21))
 
 
+class TestWhereCopiesWouldCostMost:
+    @pytest.mark.parametrize(
+        "graph",
+        [
+            lambda x: conv(x, groups=16),
+            lambda x: conv(x, groups=16, strides=2),
+            lambda x: conv(x, 24, kernel=1),
+            lambda x: conv(op.nn.relu(conv(x, groups=16)), 24, kernel=1, seed=2),
+        ],
+        ids=["depthwise", "depthwise of a stride", "1 x 1", "one after the other"],
+    )
+    def test_a_few_convolutions_work_on_planes(self, graph: Any) -> None:
+        found = steps(graph, IMAGE)
+        assert not {"to_blocked", "from_blocked"} & set(found)
+        assert_same_numbers(graph, IMAGE)
+
+    def test_an_island_works_on_planes_and_a_network_on_blocks(self) -> None:
+        def graph(x: Any) -> Any:
+            island = op.nn.softmax(conv(op.nn.softmax(x, 1), groups=16), 1)
+            return conv(op.nn.relu(conv(island, seed=2)), groups=16, seed=3)
+
+        found = steps(graph, IMAGE)
+        assert found[:3] == ["softmax", "conv2d", "softmax"]
+        assert found[-4:] == ["conv2d", "relu", "conv2d", "from_blocked"]
+        assert_same_numbers(graph, IMAGE)
+
+    def test_what_has_no_kernel_for_planes_keeps_its_region_in_blocks(self) -> None:
+        def graph(x: Any) -> Any:
+            return op.nn.max_pool2d(conv(x, groups=16), (2, 2))
+
+        assert steps(graph, IMAGE) == ["to_blocked", "conv2d", "max_pool2d", "from_blocked"]
+
+    def test_a_weight_known_only_at_run_time_is_multiplied_in_blocks(self) -> None:
+        def graph(x: Any, weight: Any) -> Any:
+            return op.nn.conv2d(x, weight)
+
+        found = steps(graph, IMAGE, (24, 16, 1, 1))
+        assert found[-2:] == ["conv2d", "from_blocked"]
+        assert_same_numbers(graph, IMAGE, (24, 16, 1, 1))
+
+    def test_a_group_on_planes_keeps_its_other_operators(self) -> None:
+        def graph(x: Any) -> Any:
+            return op.nn.relu(op.add(conv(x, groups=16), constant(1, 16, 1, 1)))
+
+        found = laid_out(graphs.module(graph, IMAGE), group_of(0, 1, 2))
+        assert called(found) == ["conv2d_add_relu"]
+        assert_same_numbers(graph, IMAGE)
+
+
 def group_of(*bindings: int) -> FusionPlan:
     """Return the plan that makes one group of some bindings."""
     candidate = Candidate("test", "conv", "main", bindings, OpGraph((), (), (), ()))
@@ -89,7 +140,7 @@ class TestGroups:
 
         found = laid_out(graphs.module(graph, IMAGE), group_of(0, 1))
         assert called(found) == [
-            "to_blocked",
+            "reshape",
             "conv2d_relu",
             "conv2d",
             "conv2d",
@@ -103,7 +154,7 @@ class TestGroups:
             return op.sqrt(op.nn.relu(conv(x, 12)))
 
         laid = layout(partition(graphs.module(graph, IMAGE), group_of(0, 1, 2)), MACHINE)
-        assert called(laid.module) == ["to_blocked", "conv2d", "relu", "from_blocked", "sqrt"]
+        assert called(laid.module) == ["reshape", "conv2d", "relu", "from_blocked", "sqrt"]
         (rejection,) = laid.rejections
         assert (rejection.stage, rejection.bindings) == ("lower", (0, 1, 2))
         assert "sqrt" in rejection.reason
@@ -137,8 +188,10 @@ class TestGroups:
         weight = constant(16, 16, 3, 3)
 
         def graph(x: Any) -> Any:
-            y = op.nn.conv2d(x, weight, padding=1)
-            return op.nn.conv2d(op.nn.relu(y), weight, padding=1)
+            y = conv(x, seed=2)
+            for _ in range(2):
+                y = op.nn.conv2d(op.nn.relu(y), weight, padding=1)
+            return y
 
         bindings = laid_out(graphs.module(graph, IMAGE))["main"].body.blocks[0].bindings
         constants = [
@@ -147,5 +200,5 @@ class TestGroups:
             for arg in getattr(binding.value, "args", ())
             if isinstance(arg, tvm.ir.GenericConst)
         ]
-        assert len(constants) == 2
-        assert constants[0].same_as(constants[1])
+        assert len(constants) == 3
+        assert constants[1].same_as(constants[2])

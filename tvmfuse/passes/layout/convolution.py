@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvmfuse.kernels import conv as conv_kernel
@@ -57,7 +57,10 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     image, filters = as_image(shape_of(x), blocked.rank), shape_of(weight)[0]
     if 0 in (*image, *shape_of(var)):
         raise NotRewritable("empty images stay plain")
-    for way in _ways(image, filters, int(attrs.groups), geometry, blocked, rewriter.machine):
+    ways = _ways(image, filters, int(attrs.groups), geometry, blocked, rewriter.machine)
+    if not rewriter.is_in_blocks(x) and geometry.kernel != (1, 1):
+        ways = [_of_planes(way) for way in ways]
+    for way in ways:
         if rewriter.is_constant(weight) or can_arrange(way.weight):
             break
     else:
@@ -88,6 +91,18 @@ def _ways(
     if not winograd.is_faster(image, filters, geometry, machine):
         return [direct]
     return [_Way("conv_winograd", winograd.emit, blocked, WinogradWeight(block)), direct]
+
+
+def _of_planes(way: _Way) -> _Way:
+    """Return the same convolution of what does not lie in blocks yet.
+
+    A direct convolution reads its pixels one by one, each for all taps of its window: the
+    copy into blocks costs it more than pixels that lie apart.
+    """
+    source = way.source
+    if way.emit is not conv_kernel.emit or way.more or not isinstance(source, Blocked):
+        return way
+    return replace(way, source=Trailing(source.rank), weight=ConvWeight(1, source.block))
 
 
 def conv_transpose(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:

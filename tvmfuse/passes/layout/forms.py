@@ -274,6 +274,21 @@ class Units:
         return np.ascontiguousarray(parts.transpose(0, 3, 1, 2, 4))
 
 
+@dataclass(frozen=True)
+class FilterPanels:
+    """(out, in, 1, 1) becomes (out / rows, in, rows): see :mod:`pointwise`."""
+
+    rows: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        return (ceil_div(shape[0], self.rows), shape[1], self.rows)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return pack(array.reshape(array.shape[:2]).T, self.rows)
+
+
 Form = (
     Plain
     | Blocked
@@ -286,6 +301,7 @@ Form = (
     | Channels
     | Panels
     | Units
+    | FilterPanels
     | IntegerPanels
     | ColumnSums
     | IntegerConvWeight

@@ -16,6 +16,9 @@ from tvmfuse._tvm import relax, tvm, tvm_ffi
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.layout.convert import arranging, unblocking
 from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form, Trailing
+from tvmfuse.passes.layout.planes import RULES as PLANE_RULES
+from tvmfuse.passes.layout.planes import copy_cost, cost_of
+from tvmfuse.passes.layout.regions import Regions
 from tvmfuse.passes.layout.rewrite import (
     NotRewritable,
     Rewriter,
@@ -59,23 +62,30 @@ def layout(mod: Any, machine: Machine, *, own: Collection[str] = ()) -> Laid:
         plain tensors would cost far more than the fusion saves.
     """
     rejections: list[Rejection] = []
+    in_planes: frozenset[str] = frozenset()
     while True:
-        walk = _Walk(mod, machine, own)
+        walk = _Walk(mod, machine, own, in_planes)
         for var, function in mod.functions.items():
             if isinstance(function, relax.Function) and "Primitive" not in (function.attrs or {}):
                 walk.function(var, function)
-        if not walk.refusals:
+        dear = walk.regions.dearer_in_blocks() - in_planes
+        if not walk.refusals and not dear:
             return Laid(walk.module(), tuple(rejections))
+        in_planes |= dear
         for name, reason in walk.refusals.items():
             rejections.append(_rejection(mod[name], reason))
             mod = inline_group(mod, name)
 
 
 class _Walk:
-    def __init__(self, mod: Any, machine: Machine, own: Collection[str]) -> None:
+    def __init__(
+        self, mod: Any, machine: Machine, own: Collection[str], in_planes: frozenset[str]
+    ) -> None:
         self._mod = mod
         self._machine = machine
         self._own = frozenset(own)
+        self._in_planes = in_planes
+        self.regions = Regions()
         self._functions: dict[Any, Any] = dict(mod.functions.items())
         self._names = {str(var.name_hint) for var in self._functions}
         self._constants: dict[tuple[Any, Form], Any] = {}
@@ -118,6 +128,7 @@ class _Walk:
         var, value = binding.var, binding.value
         if isinstance(value, relax.TupleGetItem) and value.tuple_value in self._tuples:
             form = self._tuples[value.tuple_value][int(value.index)]
+            self.regions.join(var, value.tuple_value)
             self._bind(var, self._normal(value), form)
             return
         rewritten = self._rewritten(value)
@@ -143,16 +154,20 @@ class _Walk:
         constants = frozenset(
             i for i, arg in enumerate(value.args) if isinstance(arg, tvm.ir.GenericConst)
         )
-        rewriter = Rewriter(function, constants, self._machine, self._add_kernel)
+        in_blocks = frozenset(i for i, arg in enumerate(value.args) if self._is_blocked(arg))
+        name = str(value.op.name_hint)
         whole = GROUP_RULES.get(str(function.attrs["tvmfuse.family"]))
-        try:
-            return rewriter.replace(whole) if whole is not None else rewriter.run(RULES)
-        except NotRewritable as refusal:
-            if names & ANCHORS and rewriter.has_blocks:
-                self.refusals[str(value.op.name_hint)] = str(refusal)
-            return None
+        for rules in (PLANE_RULES, RULES) if name in self._in_planes else (RULES,):
+            rewriter = Rewriter(function, constants, in_blocks, self._machine, self._add_kernel)
+            try:
+                return rewriter.replace(whole) if whole is not None else rewriter.run(rules)
+            except NotRewritable as refusal:
+                if names & ANCHORS and rewriter.has_blocks:
+                    self.refusals[name] = str(refusal)
+        return None
 
     def _call(self, var: Var, value: Expr, rewritten: Rewritten) -> None:
+        self._charge(var, value, rewritten)
         name = self._new_name(str(value.op.name_hint))
         group = self._add(name, rewritten.function)
         args = [self._argument(value.args[i], form) for i, form in rewritten.args]
@@ -165,6 +180,15 @@ class _Walk:
         # Later tuple accesses read the new tuple through the old variable's entry.
         self._forms[var] = {PLAIN: results}
         self._tuples[var] = rewritten.forms
+
+    def _charge(self, var: Var, value: Expr, rewritten: Rewritten) -> None:
+        """Note which tensors lie in blocks together because of a group, and what that costs."""
+        if not any(isinstance(form, Blocked) for form in rewritten.forms):
+            return
+        args = (value.args[i] for i, form in rewritten.args if isinstance(form, Blocked))
+        taken = [arg for arg in args if isinstance(arg, relax.Var)]
+        cost = cost_of(self._functions[value.op], self._machine)
+        self.regions.add(str(value.op.name_hint), var, taken, cost)
 
     def _bind(self, var: Var, expr: Expr, form: Form) -> None:
         """Bind the result that ``var`` names; it keeps its variable where it is plain."""
@@ -196,6 +220,7 @@ class _Walk:
         if form == PLAIN:
             (source, found) = next((v, f) for f, v in known.items() if isinstance(f, Blocked))
             expr = self._convert(source, shape_of(var), found, to_plain=True)
+            self.regions.charge(var, copy_cost(shape_of(var)))
             self._bindings.append(relax.VarBinding(var, expr))
             known[PLAIN] = var
             return var
@@ -204,6 +229,7 @@ class _Walk:
             expr = self._normal(relax.op.reshape(plain, form.shape(shape_of(var))))
         else:
             expr = self._convert(plain, shape_of(var), form, to_plain=False)
+            self.regions.charge(var, copy_cost(shape_of(var)))
         fresh = relax.DataflowVar(str(var.name), expr.ty)
         self._bindings.append(relax.VarBinding(fresh, expr))
         known[form] = fresh

@@ -54,6 +54,8 @@ class Rewriter:
         The group as :mod:`partition` made it.
     constants : frozenset of int
         Positions of the parameters whose argument is a constant.
+    in_blocks : frozenset of int
+        Positions of those whose argument lies in channel blocks already.
     machine : Machine
         The device.
     add_kernel : callable
@@ -63,6 +65,7 @@ class Rewriter:
 
     function: Any
     constants: frozenset[int]
+    in_blocks: frozenset[int]
     machine: Machine
     add_kernel: Callable[[Any, str], Any]
     _params: dict[tuple[int, Form], Var] = field(default_factory=dict)
@@ -152,6 +155,12 @@ class Rewriter:
     def is_constant(self, value: Expr) -> bool:
         """Whether the value is known when compiling."""
         return value not in self._values and self._position(value) in self.constants
+
+    def is_in_blocks(self, value: Expr) -> bool:
+        """Whether the value can be had in channel blocks without a copy."""
+        if value in self._values:
+            return isinstance(self._values[value][1], Blocked)
+        return self._position(value) in self.in_blocks
 
     def definition(self, value: Expr) -> Expr:
         """Return what a variable of the group is bound to, or the argument itself."""

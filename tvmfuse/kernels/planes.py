@@ -1,0 +1,196 @@
+"""Depthwise convolution of planes as they lie: vectors run along the width.
+
+A lone convolution of plain tensors, or an island among others, would be copied into
+channel blocks and back; here every task copies the rows of one channel into a scratch
+plane with zeros around, sums a few rows of results at once over it, so that each vector
+of the image serves all the windows that it is part of, and writes them where they belong.
+The rows of the scratch plane are whole vectors, so no sum has a slow tail. With a stride
+along the width the sums between the results are computed, too, and dropped: vectors that
+skip elements would cost more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import blocks
+from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Choose, Loop, Schedule
+from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.tiling import Machine, ceil_div, divisors, round_up
+
+Tensor = Any  # te.Tensor
+
+_MAX_ROWS = 8
+_MAX_PIECE = 64
+_MAX_UNROLLED = 256  # multiply-adds in one step
+_UNROLLED_ROW = 25
+_PLANE_BYTES = 16 << 10  # of scratch, for the first-level cache
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """The scratch plane: rows of ``piece`` elements times ``pieces``.
+
+    Parameters
+    ----------
+    piece : int
+        Divides the width, so that no piece holds both the image and what is around.
+    before, pieces : int
+        Pieces of zeros before the image, and pieces of a row in all.
+    """
+
+    piece: int
+    before: int
+    pieces: int
+
+    def at(self, column: Any) -> tuple[Any, Any]:
+        """Return where a column lies; the image begins at ``before * piece``."""
+        return column // self.piece, column % self.piece
+
+
+def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
+    """Emit a depthwise convolution.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, channels, height, width), float32.
+    weight : te.Tensor
+        (channels, 1, kh, kw).
+    window : Window
+        Geometry.
+    machine : Machine
+        The device.
+
+    Returns
+    -------
+    te.Tensor
+        (n, channels, out height, out width).
+    """
+    batch, channels, height, width = (int(d) for d in x.shape)
+    out_h, out_w = window.out(height, width)
+    (kernel_h, kernel_w), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilation
+    top, left, _, _ = window.padding
+    sums = (out_w - 1) * sw + 1
+    lanes = min(machine.lanes, 1 << (sums - 1).bit_length())
+    columns = round_up(sums, math.lcm(lanes, sw))
+    tile = _tile(out_h, window, machine)
+    rows = round_up(out_h, tile)
+    span, _ = window.span(rows, 1)
+    plane = _plane(width, left, columns + (kernel_w - 1) * dw)
+    shift = plane.before * plane.piece - left
+
+    def element(n: Any, c: Any, h: Any, part: Any, i: Any) -> Any:
+        within = [h >= top, h < height + top]
+        within += [part >= plane.before, part < plane.before + width // plane.piece]
+        column = (part - plane.before) * plane.piece + i
+        return te.if_then_else(te.all(*within), x[n, c, h - top, column], tirx.const(0, x.dtype))
+
+    shape = (batch, channels, span, plane.pieces, plane.piece)
+    padded = te.compute(shape, element, name="pad", attrs={ROLE: "pad"})
+    kh, kw = te.reduce_axis((0, kernel_h), "kh"), te.reduce_axis((0, kernel_w), "kw")
+    result = te.compute(
+        (batch, channels, rows, columns // sw, sw),
+        lambda n, c, h, w, i: te.sum(
+            padded[(n, c, h * sh + kh * dh, *plane.at(w * sw + i + kw * dw + shift))]
+            * weight[c, 0, kh, kw],
+            axis=[kh, kw],
+        ),
+        name="depthwise",
+        attrs={FAMILY: "planes", ROLE: "anchor", TILE: [tile, lanes]},
+    )
+    return te.compute(
+        (batch, channels, out_h, out_w), lambda n, c, h, w: result[n, c, h, w, 0], name="crop"
+    )
+
+
+def _tile(rows: int, window: Window, machine: Machine) -> int:
+    """Choose how many rows of results share what they read."""
+    taps = math.prod(window.kernel)
+    limit = min(rows, _MAX_ROWS, machine.accumulators // 2, max(1, _MAX_UNROLLED // taps))
+
+    def cost(tile: int) -> float:
+        read = ((tile - 1) * window.strides[0] + window.kernel[0]) * window.kernel[1]
+        return ceil_div(rows, tile) * (tile * taps + read)
+
+    return min(range(1, limit + 1), key=lambda tile: (cost(tile), tile))
+
+
+def _plane(width: int, left: int, columns: int) -> _Plane:
+    """Return the rows that hold ``left`` zeros, the image, and zeros up to ``columns``."""
+
+    def plane(piece: int) -> _Plane:
+        before = ceil_div(left, piece)
+        least = before + width // piece
+        return _Plane(piece, before, max(least, ceil_div(before * piece - left + columns, piece)))
+
+    def cost(found: _Plane) -> float:
+        vectors = bin(found.piece).count("1") if found.piece < 16 else found.piece / 16
+        return found.pieces * (1.0 + vectors)
+
+    return min((plane(d) for d in divisors(width) if d <= _MAX_PIECE), key=cost)
+
+
+def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
+    """Schedule a depthwise convolution of planes with its elementwise epilogue.
+
+    Raises
+    ------
+    LoweringError
+        The epilogue cannot be computed row by row.
+    """
+    blocks.inline_all(sch)
+    anchor, out = blocks.find(sch, "anchor"), blocks.sole_output(sch)
+    pad = blocks.find(sch, "pad")
+    tile, lanes = blocks.tile(sch, anchor)
+    # Around the sums, whose rows are whole vectors, and not around the results as elsewhere.
+    n, c, h, *columns, kh, kw = sch.get_loops(anchor)
+    skipped = blocks.extent(sch, columns[1])
+    bands = _bands(sch, pad, blocks.extent(sch, h), tile, choose)
+    h_band, h_tile, h_in = blocks.split(sch, h, [bands, None, tile])
+    vectors, vector = blocks.split(sch, sch.fuse(*columns), [None, lanes])
+    sch.reorder(n, c, h_band, h_tile, vectors, kh, kw, h_in, vector)
+    task = blocks.parallel(sch, [n, c, h_band], anchor, choose)
+    sch.reverse_compute_at(out, h_tile, preserve_unit_loops=True)
+    sch.compute_at(pad, task, preserve_unit_loops=True)
+    _copy(sch, sch.get_loops(pad)[-1])
+    *_, row, column = sch.get_loops(out)
+    sch.unroll(row)
+    if skipped == 1:
+        _copy(sch, column)
+    sch.vectorize(vector)
+    for loop in [h_in, *_unrolled(sch, [kh, kw], tile)]:
+        sch.unroll(loop)
+    sch.decompose_reduction(anchor, kh)
+    for block in (anchor, pad):
+        sch.set_scope(block, 0, "local")
+
+
+def _unrolled(sch: Schedule, window: Sequence[Loop], tile: int) -> Sequence[Loop]:
+    """Return the loops over a window that are unrolled: all, those of a row, or none."""
+    *_, row = taps = blocks.extents(sch, window)
+    if math.prod(taps) * tile <= _MAX_UNROLLED:
+        return window
+    return window[1:] if row <= _UNROLLED_ROW else ()
+
+
+def _bands(sch: Schedule, pad: Any, rows: int, tile: int, choose: Choose) -> int:
+    """Cut the rows of a channel so that the scratch plane of each part fits the cache."""
+    _, _, span, pieces, piece = blocks.axis_extents(sch, pad, reduced=False)
+    tiles = ceil_div(rows, tile)
+    options = divisors(tiles)
+    fit = [d for d in options if 4 * span * pieces * piece <= d * _PLANE_BYTES]
+    return int(choose("bands", options, default=min(fit, default=tiles)))
+
+
+def _copy(sch: Schedule, loop: Loop) -> None:
+    """Copy a row by vectors of exactly its length, or of a divisor of it."""
+    size = blocks.extent(sch, loop)
+    piece = max(d for d in divisors(size) if d <= _MAX_PIECE)
+    if piece > 1:
+        _, inner = blocks.split(sch, loop, [None, piece])
+        sch.vectorize(inner)

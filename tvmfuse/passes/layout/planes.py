@@ -1,0 +1,149 @@
+"""Convolutions of planes as they lie, and when that is cheaper than channel blocks.
+
+Blocks make every convolution fast, but plain tensors have to be copied into them and
+back. Regions of a graph that are short of work for that (one convolution, an island
+between operators that have no form in blocks) stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvmfuse.kernels import planes as depthwise_kernel
+from tvmfuse.kernels import pointwise as pointwise_kernel
+from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
+from tvmfuse.passes.layout.forms import PLAIN, FilterPanels, Form, Shape
+from tvmfuse.passes.layout.geometry import kernel, require_channels_first, window_of
+from tvmfuse.passes.layout.matmul import matmul
+from tvmfuse.passes.layout.rewrite import (
+    Expr,
+    NotRewritable,
+    Rewriter,
+    Rule,
+    Var,
+    dtypes,
+    operator,
+    shape_of,
+)
+
+# Half-cycles, as in kernels/tiling.py; measured on Zen 4 and on Sapphire Rapids.
+_COPY_ELEMENT = 3.0  # of a copy between planes and blocks
+_COPY = 1e4  # of starting it
+_DEPTHWISE_ROW = 20.0  # of the scratch plane: its edges, and vectors cut short
+_PACK_ELEMENT = 2.5  # one by one; a vector takes as long
+_RAGGED_PANEL = 1.5  # pixels that fill no panel are packed and written one by one
+_IMAGE_RANK = 4
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Half-cycles of a group over blocks and over planes; of what differs between them."""
+
+    blocks: float = 0.0
+    planes: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.blocks + other.blocks, self.planes + other.planes)
+
+
+ONLY_BLOCKS = Cost(0.0, math.inf)
+
+
+def copy_cost(shape: Shape) -> Cost:
+    """Return what copying a tensor into blocks, or out of them, costs."""
+    return Cost(blocks=_COPY + _COPY_ELEMENT * math.prod(shape))
+
+
+def cost_of(function: Any, machine: Machine) -> Cost:
+    """Return what a group costs that works on channel blocks, and what it would on planes.
+
+    Parameters
+    ----------
+    function : relax.Function
+        The group.
+    machine : Machine
+        The device.
+    """
+    total = Cost()
+    for binding in function.body.blocks[0].bindings:
+        name = operator(binding.value)
+        if name.startswith("relax.nn.conv"):
+            total += _conv_cost(binding.value, binding.var, machine)
+        elif "pool" in name or name == "relax.concat":
+            total += ONLY_BLOCKS
+    return total
+
+
+def _conv_cost(call: Any, var: Var, machine: Machine) -> Cost:
+    try:
+        window, kind = _read(call, var)
+    except NotRewritable:
+        return ONLY_BLOCKS
+    _, channels, height, _ = shape_of(call.args[0])
+    batch, filters, *out = shape_of(var)
+    pixels = math.prod(out)
+    if kind == "depthwise":
+        taps = math.prod(window.kernel)
+        sums = batch * filters * out[0] * round_up(out[1] * window.strides[1], machine.lanes)
+        rows = _DEPTHWISE_ROW * batch * channels * height
+        return Cost(
+            blocks=batch * pixels * taps * round_up(filters, machine.block) / machine.lanes,
+            planes=sums * taps / machine.lanes + rows,
+        )
+    tile = pointwise_kernel.tile(filters, pixels, machine)
+    ragged = _RAGGED_PANEL if pixels % tile.columns else 1.0
+    packing = _PACK_ELEMENT / (machine.lanes if window.strides[1] == 1 else 1)
+    panels = ceil_div(pixels, tile.columns) * tile.columns * round_up(filters, tile.rows)
+    per_sum = batch * channels / machine.lanes
+    return Cost(
+        blocks=per_sum * pixels * round_up(filters, machine.block),
+        planes=ragged * per_sum * panels + packing * batch * channels * pixels,
+    )
+
+
+def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
+    """Convolve planes, each channel by itself or each pixel by itself."""
+    x, weight = call.args
+    window, kind = _read(call, var)
+    source = rewriter.take(x, PLAIN)
+    if kind == "depthwise":
+        args = [source, rewriter.take(weight, PLAIN)]
+        return kernel(rewriter, args, depthwise_kernel.emit, window, name="depthwise_conv"), PLAIN
+    if not rewriter.is_constant(weight):
+        raise NotRewritable("the weight of 1 x 1 is packed only when it is constant")
+    _, filters, *out = shape_of(var)
+    tile = pointwise_kernel.tile(filters, math.prod(out), rewriter.machine)
+    args = [source, rewriter.take(weight, FilterPanels(tile.rows))]
+    emit = pointwise_kernel.emit
+    return kernel(rewriter, args, emit, window, name="pointwise_conv", filters=filters), PLAIN
+
+
+def _read(call: Any, var: Var) -> tuple[Window, str]:
+    """Return the window of a convolution that planes have a kernel for, and which one.
+
+    Raises
+    ------
+    NotRewritable
+        They have none.
+    """
+    x, weight = call.args
+    if operator(call) != "relax.nn.conv2d" or str(call.attrs.kernel_layout) != "OIHW":
+        raise NotRewritable("only images are convolved as planes")
+    require_channels_first(call.attrs)
+    window = window_of(call.attrs, shape_of(weight)[2:])
+    channels, groups = shape_of(x)[1], int(call.attrs.groups)
+    if dtypes([x, weight, var]) != {"float32"} or 0 in (*shape_of(x), *shape_of(var)):
+        raise NotRewritable("planes are of float32, and not empty")
+    if groups > 1 and groups == channels == shape_of(var)[1]:
+        return window, "depthwise"
+    if groups == 1 and window.kernel == (1, 1) and not any(window.padding):
+        return window, "pointwise"
+    raise NotRewritable("this convolution has no kernel for planes")
+
+
+RULES: Mapping[str, Rule] = {"relax.nn.conv2d": conv, "relax.matmul": matmul}
+"""Rules for groups that work on planes; all other operators stay as they are."""
