@@ -151,9 +151,7 @@ class _Walk:
         names = {operator(binding.value) for binding in function.body.blocks[0].bindings}
         if not (names & ANCHORS or any(self._is_blocked(arg) for arg in value.args)):
             return None
-        constants = frozenset(
-            i for i, arg in enumerate(value.args) if isinstance(arg, tvm.ir.GenericConst)
-        )
+        constants = _constants(value)
         in_blocks = frozenset(i for i, arg in enumerate(value.args) if self._is_blocked(arg))
         name = str(value.op.name_hint)
         whole = GROUP_RULES.get(str(function.attrs["tvmfuse.family"]))
@@ -187,7 +185,7 @@ class _Walk:
             return
         args = (value.args[i] for i, form in rewritten.args if isinstance(form, Blocked))
         taken = [arg for arg in args if isinstance(arg, relax.Var)]
-        cost = cost_of(self._functions[value.op], self._machine)
+        cost = cost_of(self._functions[value.op], _constants(value), self._machine)
         self.regions.add(str(value.op.name_hint), var, taken, cost)
 
     def _bind(self, var: Var, expr: Expr, form: Form) -> None:
@@ -279,6 +277,11 @@ class _Walk:
             name, suffix = f"{wanted}_{suffix}", suffix + 1
         self._names.add(name)
         return name
+
+
+def _constants(call: Any) -> frozenset[int]:
+    """Return the positions of the arguments that are known when compiling."""
+    return frozenset(i for i, arg in enumerate(call.args) if isinstance(arg, tvm.ir.GenericConst))
 
 
 def _rejection(group: Any, reason: str) -> Rejection:

@@ -58,27 +58,31 @@ def copy_cost(shape: Shape) -> Cost:
     return Cost(blocks=_COPY + _COPY_ELEMENT * math.prod(shape))
 
 
-def cost_of(function: Any, machine: Machine) -> Cost:
+def cost_of(function: Any, constants: frozenset[int], machine: Machine) -> Cost:
     """Return what a group costs that works on channel blocks, and what it would on planes.
 
     Parameters
     ----------
     function : relax.Function
         The group.
+    constants : frozenset of int
+        Positions of its parameters that are known when compiling.
     machine : Machine
         The device.
     """
+    known = [param for i, param in enumerate(function.params) if i in constants]
     total = Cost()
     for binding in function.body.blocks[0].bindings:
         name = operator(binding.value)
         if name.startswith("relax.nn.conv"):
-            total += _conv_cost(binding.value, binding.var, machine)
+            is_constant = any(binding.value.args[1].same_as(param) for param in known)
+            total += _conv_cost(binding.value, binding.var, machine, is_constant=is_constant)
         elif "pool" in name or name == "relax.concat":
             total += ONLY_BLOCKS
     return total
 
 
-def _conv_cost(call: Any, var: Var, machine: Machine) -> Cost:
+def _conv_cost(call: Any, var: Var, machine: Machine, *, is_constant: bool) -> Cost:
     try:
         window, kind = _read(call, var)
     except NotRewritable:
@@ -94,6 +98,8 @@ def _conv_cost(call: Any, var: Var, machine: Machine) -> Cost:
             blocks=batch * pixels * taps * round_up(filters, machine.block) / machine.lanes,
             planes=sums * taps / machine.lanes + rows,
         )
+    if not is_constant:
+        return ONLY_BLOCKS
     tile = pointwise_kernel.tile(filters, pixels, machine)
     ragged = _RAGGED_PANEL if pixels % tile.columns else 1.0
     packing = _PACK_ELEMENT / (machine.lanes if window.strides[1] == 1 else 1)
