@@ -45,7 +45,7 @@ from tvmfuse.planner import STRATEGIES, Sampled, Strategy
 from tvmfuse.report.machine import describe
 from tvmfuse.runtime.timing import quartiles
 from tvmfuse.store.devices import device_of
-from tvmfuse.store.records import Versions
+from tvmfuse.store.versions import Versions
 from tvmfuse.targets import Target
 from tvmfuse.tuning import cost_models, variants
 

@@ -35,6 +35,7 @@ def commands(model: Path, shapes: dict[str, tuple[int, ...]]) -> tuple[tuple[str
         for word in ("--shape", f"{name}={','.join(map(str, extents))}")
     )
     return (
+        ("tvmfuse", "calibrate"),
         ("tvmfuse", "doctor"),
         ("tvmfuse", "compile", source, *shape, "-o", bundle),
         ("tvmfuse", "explain", source, *shape),

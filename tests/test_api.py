@@ -23,7 +23,8 @@ AFFINE = X * np.array([1, 2, 3], "float32") + np.float32(0.5)
 def test_every_public_name_is_there() -> None:
     for name in tvmfuse.__all__:
         assert getattr(tvmfuse, name) is not None
-        assert name in dir(tvmfuse)
+    assert set(dir(tvmfuse)) == {*tvmfuse.__all__, "__version__"}
+    assert tvmfuse.compile.__name__ == "compile"
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -11,8 +11,7 @@ from tvmfuse.errors import TvmFuseError
 from tvmfuse.integrations import relax_pipeline as _relax_pipeline
 
 if TYPE_CHECKING:
-    from tvmfuse._api import compile_source as compile  # noqa: A004 - the public name
-    from tvmfuse._api import pipeline, tune
+    from tvmfuse._api import compile, pipeline, tune  # noqa: A004 - the public name
     from tvmfuse.bundle import save
     from tvmfuse.compiled import Compiled
     from tvmfuse.frontend import import_model
@@ -50,7 +49,7 @@ _HOMES = {
     "Operand": ("tvmfuse.patterns.base", "Operand"),
     "Pattern": ("tvmfuse.patterns.base", "Pattern"),
     "Session": ("tvmfuse.runtime", "Session"),
-    "compile": ("tvmfuse._api", "compile_source"),
+    "compile": ("tvmfuse._api", "compile"),
     "import_model": ("tvmfuse.frontend", "import_model"),
     "load": ("tvmfuse.runtime", "load"),
     "pipeline": ("tvmfuse._api", "pipeline"),
@@ -72,4 +71,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, "__version__"])

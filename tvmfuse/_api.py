@@ -23,7 +23,7 @@ from tvmfuse.tuning.task import Strategy
 from tvmfuse.tuning.tuner import Status
 
 
-def compile_source(
+def compile(  # noqa: A001 - the public name
     source: Any,
     target: str | Target = "cpu",
     *,

@@ -10,10 +10,12 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from faults import postgres, trials, tuners
+from tvmfuse.host import detect
 
 
 def outcomes(
@@ -37,6 +39,19 @@ def outcomes(
         yield tuners.server_away(folder, server, n_stops=5)
 
 
+def table(found: Sequence[trials.Outcome], about: str) -> str:
+    """Return what became of the stores as Markdown."""
+    wrong = [outcome.fault for outcome in found if not outcome.is_right]
+    verdict = f"**Wrong: {', '.join(wrong)}.**" if wrong else "Nothing was lost."
+    lines = [f"{about}. {verdict}", "", "| fault | what became of it |", "| --- | --- |"]
+    lines += [f"| {outcome.fault} | {_figures(outcome)} |" for outcome in found]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(outcome: trials.Outcome) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in outcome.figures.items())
+
+
 def main() -> int:
     """Print one line for each fault."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -44,9 +59,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--flips", type=int, default=500)
     parser.add_argument("--tuners", type=int, default=100, help="and as many workers")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="write DIR/faults.md as well")
     given = parser.parse_args()
-    is_right = True
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    load = f"load {os.getloadavg()[0]:.1f}"
+    print(f"{load} on {os.cpu_count()} cores")
+    found = []
     with tempfile.TemporaryDirectory() as folder:
         sizes = {
             "n_commits": given.commits,
@@ -55,12 +72,13 @@ def main() -> int:
             "n_tuners": given.tuners,
         }
         for outcome in outcomes(Path(folder), **sizes):
-            figures = ", ".join(f"{name}: {value}" for name, value in outcome.figures.items())
-            print(
-                f"{'ok   ' if outcome.is_right else 'FAULT'} {outcome.fault}: {figures}", flush=True
-            )
-            is_right &= outcome.is_right
-    return 0 if is_right else 1
+            verdict = "ok   " if outcome.is_right else "FAULT"
+            print(f"{verdict} {outcome.fault}: {_figures(outcome)}", flush=True)
+            found.append(outcome)
+    if given.report is not None:
+        about = f"{time.strftime('%Y-%m-%d')}, {detect().model}, {os.cpu_count()} cores, {load}"
+        (given.report / "faults.md").write_text(table(found, about), encoding="utf-8")
+    return 0 if all(outcome.is_right for outcome in found) else 1
 
 
 if __name__ == "__main__":

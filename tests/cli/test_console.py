@@ -69,3 +69,11 @@ def test_a_pipe_gets_no_colour(process: Cli) -> None:
 @pytest.mark.parametrize(("share", "filled"), [(0.0, 0), (0.5, 4), (1.0, 8), (7.0, 8)])
 def test_a_share_is_drawn_as_a_bar(share: float, filled: int) -> None:
     assert console.bar(share, width=8) == "━" * filled + "╌" * (8 - filled)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "said"),
+    [(0, "0 bytes"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.0 GiB")],
+)
+def test_a_size_has_the_unit_that_leaves_a_digit(n_bytes: int, said: str) -> None:
+    assert console.size(n_bytes) == said

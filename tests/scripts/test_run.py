@@ -16,6 +16,7 @@ def test_commands_bind_every_shape_and_end_with_the_timing() -> None:
         for command in run.commands(Path("models/net.onnx"), {"x:0": (1, 3), "y": (2,)})
     ]
     assert lines == [
+        "tvmfuse calibrate",
         "tvmfuse doctor",
         "tvmfuse compile models/net.onnx --shape x:0=1,3 --shape y=2 -o models/net.tvmfuse",
         "tvmfuse explain models/net.onnx --shape x:0=1,3 --shape y=2",

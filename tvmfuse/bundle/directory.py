@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,10 @@ def check_destination(path: str | os.PathLike[str]) -> Path:
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
+        # The folder is there, so "No such file or directory" would say nothing.
+        why = "it takes no new folders" if error.errno == ENOENT else error.strerror
         raise BundleError(
-            f"bundle: nothing can be written to {parent} ({error.strerror}); choose another output"
+            f"bundle: nothing can be written to {parent} ({why}); choose another output"
         ) from error
     return target
 

@@ -134,7 +134,7 @@ def _print(compiled: Compiled, bundle: Bundle) -> None:
             f"{sum(compiled.seconds.values()):.1f} s",
             "most in " + _longest(compiled),
         ),
-        ("size", f"{bundle.n_bytes / 2**20:.1f} MiB", str(bundle.path)),
+        ("size", console.size(bundle.n_bytes), str(bundle.path)),
     ]
     console.print_table(f"{compiled.model_name} for {compiled.target.spec}", ("", ">", ""), rows)
     for note in compiled.plan.notes:

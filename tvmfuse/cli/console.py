@@ -66,6 +66,14 @@ def duration(*times_us: float) -> str:
     return f"{' – '.join(f'{time_us / factor:.3g}' for time_us in times_us)} {unit}"
 
 
+def size(n_bytes: int) -> str:
+    """Write a size with the unit that leaves at least one digit before the point."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:.1f} {name}"
+    return f"{n_bytes} bytes"
+
+
 def bar(share: float, *, width: int = 16) -> str:
     """Draw a share from 0 to 1 as a bar."""
     filled = round(width * min(1.0, max(0.0, share)))

@@ -112,8 +112,13 @@ def about(explanation: Explanation, node: str) -> Explanation:
     alike = ", ".join(get_close_matches(node, sorted(known), n=3, cutoff=0.4))
     raise ModelError(
         f"explain: the model has no node named {node!r}; "
-        + (f"did you mean {alike}?" if alike else "--json lists all of them")
+        + (f"did you mean {alike}?" if alike else f"its nodes are {_some(sorted(known))}")
     )
+
+
+def _some(names: Sequence[str], limit: int = 5) -> str:
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more (--json lists them)" if more > 0 else "")
 
 
 def near_to(explanation: Explanation, pattern: str) -> tuple[Near, ...]:

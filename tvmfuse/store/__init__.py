@@ -2,8 +2,9 @@
 
 from tvmfuse.store.lookup import Found, Query, find
 from tvmfuse.store.queries import Filter
-from tvmfuse.store.records import Device, Record, Session, TargetKey, Versions, Workload
+from tvmfuse.store.records import Device, Record, Session, TargetKey, Workload
 from tvmfuse.store.store import Store, open_store
+from tvmfuse.store.versions import Versions
 
 __all__ = [
     "Device",

@@ -13,8 +13,9 @@ from typing import Any, TextIO
 from tvmfuse.errors import StoreError
 from tvmfuse.store.lines import Line, read_lines
 from tvmfuse.store.queries import Filter
-from tvmfuse.store.records import Record, Session, Versions, Workload, digest
+from tvmfuse.store.records import Record, Session, Workload, digest
 from tvmfuse.store.store import Store
+from tvmfuse.store.versions import Versions
 
 FORMAT = 2  # 1 had modules as they are, ten times as long
 _BATCH = 500

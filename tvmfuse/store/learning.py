@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from tvmfuse.errors import StoreError
 from tvmfuse.plan import FusionPlan, Group
 from tvmfuse.store import rows, schema
-from tvmfuse.store.records import Device, TargetKey, Versions, digest, new_uid, now, to_text
+from tvmfuse.store.records import Device, TargetKey, digest, new_uid, now, to_text
 from tvmfuse.store.store import Store
+from tvmfuse.store.versions import Versions
 
 
 @dataclass(frozen=True)

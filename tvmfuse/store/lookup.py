@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tvmfuse.store.records import Device, Record, TargetKey, Versions, Workload
+from tvmfuse.store.records import Device, Record, TargetKey, Workload
+from tvmfuse.store.versions import Versions
 
 _log = logging.getLogger(__name__)
 

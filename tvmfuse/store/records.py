@@ -6,7 +6,6 @@ target included, so that a damaged one is never taken for a whole one.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
@@ -15,11 +14,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, get_args
 
-from tvmfuse import __version__
 from tvmfuse.errors import StoreError
+from tvmfuse.store.versions import Versions
 
 Status = Literal["ok", "measured", "build_error", "run_error", "timeout", "wrong", "crash"]
 STATUSES: tuple[str, ...] = get_args(Status)
@@ -46,20 +44,6 @@ def now() -> str:
 def new_uid() -> str:
     """Return a name that no other record of any store has."""
     return uuid.uuid4().hex
-
-
-@dataclass(frozen=True)
-class Versions:
-    """The software that a record was measured with."""
-
-    tvm: str
-    ffi: str
-    tvmfuse: str
-
-    @classmethod
-    def installed(cls) -> Versions:
-        """Return the versions of this installation, without importing TVM."""
-        return cls(_version("apache-tvm"), _version("apache-tvm-ffi"), __version__)
 
 
 @dataclass(frozen=True)
@@ -301,11 +285,3 @@ _PLAIN = (
     "uid",
     "workload",
 )
-
-
-@functools.cache  # what is installed stays; reading it takes longer than a look-up
-def _version(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return "none"

@@ -14,7 +14,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tvmfuse.errors import StoreError
 from tvmfuse.store import schema
-from tvmfuse.store.records import Device, Record, Session, TargetKey, Versions, Workload, to_text
+from tvmfuse.store.records import Device, Record, Session, TargetKey, Workload, to_text
+from tvmfuse.store.versions import Versions
 
 # What reading damaged text or numbers may raise.
 DAMAGED = (AttributeError, KeyError, TypeError, ValueError, StoreError)

@@ -17,8 +17,9 @@ from tvmfuse.store.devices import IRRELEVANT
 from tvmfuse.store.exchange import Item, Taken, take
 from tvmfuse.store.lines import Line, read_lines
 from tvmfuse.store.queries import Filter
-from tvmfuse.store.records import Device, Record, TargetKey, Versions, Workload
+from tvmfuse.store.records import Device, Record, TargetKey, Workload
 from tvmfuse.store.store import Store
+from tvmfuse.store.versions import Versions
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
