@@ -71,6 +71,8 @@ def fit_targets(specs: Sequence[TensorSpec], out: Mapping[str, Array]) -> list[A
     InputError
         A name is unknown, or an array does not fit or cannot be written to.
     """
+    if not out:
+        return [None] * len(specs)
     refuse_unknown("output", out, [spec.name for spec in specs])
     for spec in specs:
         if spec.name in out and not _is_target(spec, out[spec.name]):
