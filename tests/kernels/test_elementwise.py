@@ -10,9 +10,9 @@ import pytest
 from tests import graphs
 from tests.kernels.contract import MACHINES, Case, check, host, scaled_residual_relu, stretched
 from tvmfuse import testing
-from tvmfuse._tvm import relax, te, topi, tvm
-from tvmfuse.kernels import families
-from tvmfuse.kernels.tiling import Machine
+from tvmfuse._tvm import relax, s_tir, te, topi, tvm
+from tvmfuse.kernels import blocks, families
+from tvmfuse.kernels.tiling import Machine, product
 
 
 def chain(machine: Machine, a: Any, b: Any) -> Any:
@@ -101,6 +101,32 @@ def test_two_results_of_one_shape_share_their_loops(
     library["main"](tvm.runtime.tensor(values), *results)
     np.testing.assert_array_equal(results[0].numpy(), 2 * values)
     np.testing.assert_array_equal(results[1].numpy(), values * values)
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_results_that_do_not_read_one_another_are_computed_once_each(machine: Machine) -> None:
+    x = te.placeholder((6, 3, 50), name="x")
+    parts = [topi.strided_slice(x, [0, i, 0], [6, i + 1, 50]) for i in range(3)]
+    scheduled = families.schedule(te.create_prim_func([x, *parts]), machine)
+    assert (scheduled.family, scheduled.note) == ("elementwise", "")
+    sch = s_tir.Schedule(families.as_module(scheduled.function))
+    for block in blocks.outputs(sch):
+        steps = product(blocks.extents(sch, sch.get_loops(block)))
+        assert 6 * 50 <= steps < 6 * (50 + machine.lanes)
+
+
+def test_a_result_that_reads_another_crosswise_is_no_elementwise_kernel() -> None:
+    x = te.placeholder((40, 40), name="x")
+    doubled = te.compute((40, 40), lambda *i: x[i] * 2, name="double")
+    turned = te.compute((40, 40), lambda i, j: doubled[j, i] + 1, name="turned")
+    scheduled = families.schedule(te.create_prim_func([x, doubled, turned]), MACHINES["8 lanes"])
+    assert scheduled.note.startswith("elementwise: a result is read elsewhere")
+    function = scheduled.function.with_attr("global_symbol", "main")
+    library = tvm.compile(tvm.IRModule({"main": function}), target=host())
+    values = testing.random_array((40, 40), "float32")
+    results = [tvm.runtime.tensor(np.zeros((40, 40), "float32")) for _ in range(2)]
+    library["main"](tvm.runtime.tensor(values), *results)
+    np.testing.assert_array_equal(results[1].numpy(), 2 * values.T + 1)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "float16", "float64", "bool"])
