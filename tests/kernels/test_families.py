@@ -19,6 +19,7 @@ from tvmfuse.kernels import (
     planes,
     recurrent,
     reduction,
+    resize,
     transposed,
     window,
     winograd,
@@ -26,6 +27,7 @@ from tvmfuse.kernels import (
 from tvmfuse.kernels.attention_parts import Attention
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.families import Scheduled
+from tvmfuse.kernels.resize import Sampling
 from tvmfuse.kernels.transposed import Geometry
 from tvmfuse.passes.layout.convert import unblocking
 
@@ -49,6 +51,7 @@ def kernels() -> dict[str, list[Any]]:
     a, b = image(6, 8), weight(8, 16)
     layer = [te.placeholder(shape) for shape in ((3, 1, 15), (1, 5, 15), (1, 1, 5))]
     flat, plane, taps = image(4, 50), image(1, 4, 9, 9), weight(4, 1, 3, 3)
+    flat4 = image(1, 2, 3, 5)
     q, k, v = (te.placeholder((1, 2, 9, 8), name=name) for name in "qkv")
 
     def heads(q: Any, k: Any, v: Any) -> Attention:
@@ -73,6 +76,7 @@ def kernels() -> dict[str, list[Any]]:
         "recurrent": [*layer, *recurrent.emit(GRU, layer, MACHINE)],
         "relayout": [x, unblocking((1, 12, 5, 5))(x)],
         "planes": [plane, taps, planes.emit(plane, taps, Window((3, 3)), MACHINE)],
+        "resize": [flat4, resize.emit(flat4, {2: 6, 3: 9}, Sampling("linear", "half_pixel"))],
         "window": [x, window.emit_max(x, Window((2, 2)), MACHINE)],
         "gemm": [a, b, gemm.emit_batched(a, b, MACHINE)],
         "reduction": [flat, reduction.softmax(flat, 1, MACHINE.lanes)],

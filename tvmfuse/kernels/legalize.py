@@ -15,7 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
-from tvmfuse.kernels import approx, concatenate, gemm, half, quantise, reduction, selection, window
+from tvmfuse.kernels import (
+    approx,
+    concatenate,
+    gemm,
+    half,
+    quantise,
+    reduction,
+    resize,
+    selection,
+    window,
+)
 from tvmfuse.kernels.rows import Combine, Rows, maximum, minimum, reduce, sums
 from tvmfuse.kernels.tiling import Machine
 
@@ -51,6 +61,8 @@ def rules(machine: Machine) -> Mapping[str, Rule]:
         "relax.concat": concatenate.legalize,
         "relax.matmul": _matmul(machine),
         "relax.quantize": quantise.legalize,
+        "relax.image.resize2d": resize.legalize,
+        "relax.image.resize3d": resize.legalize,
     }
     return {**others, **guarded, **mixed}
 
