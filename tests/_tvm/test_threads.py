@@ -37,6 +37,29 @@ def test_openmps_number_of_threads_stands(bare):
     assert _count({**bare, "OMP_NUM_THREADS": "1"})[1] == "1"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the affinity masks of Linux")
+def test_a_process_tied_to_one_core_gets_one_thread(bare):
+    code = f"import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); {_COUNT}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=bare, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "1"]
+
+
+def test_as_many_models_run_at_once_as_the_cores_suffice_for(bare):
+    code = "from tvmfuse._tvm import threads; print(threads.turns()._value)"
+    cores = detect().cores
+    for count, turns in ((1, cores), (cores, 1), (2 * cores, 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**bare, "TVM_NUM_THREADS": str(count)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert int(done.stdout) == turns
+
+
 def test_plain_tvm_still_needs_this(bare):
     code = "import tvm; print(tvm.get_global_func('runtime.NumThreads')())"
     done = subprocess.run(

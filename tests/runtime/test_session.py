@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tvmfuse import bundle
-from tvmfuse._tvm import relax, tvm
+from tvmfuse._tvm import relax, threads, tvm
 from tvmfuse.errors import BundleError, InputError
 from tvmfuse.frontend import Signature, TensorSpec
+from tvmfuse.host import detect
 from tvmfuse.runtime import Session, load
 from tvmfuse.runtime.memory import LargePages
 
@@ -115,6 +116,22 @@ def test_a_session_times_itself_with_inputs_of_its_own(session: Session) -> None
         session.benchmark({"x:0": X[:1]})
 
 
+def test_calls_of_all_sessions_share_the_cores_by_turns(compiled: Compiled) -> None:
+    turns, held = threads.turns(), 0
+    while turns.acquire(blocking=False):
+        held += 1
+    caller = threading.Thread(target=Session.of(compiled), args=(X,))
+    try:
+        assert held == max(1, detect().cores // threads.in_use())
+        caller.start()
+        caller.join(0.1)
+        assert caller.is_alive()
+    finally:
+        turns.release(held)
+    caller.join(60)
+    assert not caller.is_alive()
+
+
 def test_four_threads_share_a_session(session: Session) -> None:
     wrong: list[tuple[int, int]] = []
 
@@ -124,11 +141,11 @@ def test_four_threads_share_a_session(session: Session) -> None:
             if not np.array_equal(session(x), expected(x)):
                 wrong.append((thread, i))
 
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
     assert not wrong
 
 

@@ -16,6 +16,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvmfuse._tvm.streaming import streamed
+
 PIPELINE = "tvmfuse"
 _STAYS = "disable_lower_builtin"
 _MAX_BYTES = 1 << 16  # threads have a few megabytes of stack
@@ -42,7 +44,7 @@ def _kept(function: Any) -> Any:
     target = (function.attrs or {}).get("target")
     if target is None or target.kind.name != "llvm":
         return function
-    body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, _marked))
+    body = tvm_ffi.structural_map(streamed(function.body), (tirx.AllocBuffer, _marked))
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 

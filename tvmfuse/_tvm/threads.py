@@ -7,11 +7,16 @@ machines, half of the cores then idle. ``TVM_NUM_THREADS`` decides, where it is 
 It also ties its n-th worker to the n-th core, in every process alike: several
 processes on one machine then share the first cores, while the others idle. The
 system spreads them better; ``TVM_BIND_THREADS=1`` brings the old way back.
+
+And each thread that calls a kernel gets threads of its own: callers that run at once share
+the cores by turns.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 
 from tvmfuse.host import detect
 
@@ -23,6 +28,12 @@ def in_use() -> int:
     from tvmfuse._tvm import tvm_ffi
 
     return int(tvm_ffi.get_global_func("runtime.NumThreads")())
+
+
+@functools.cache  # one for the process: its cores are what is shared
+def turns() -> threading.Semaphore:
+    """Return what lets as many models run at once as there are cores for their threads."""
+    return threading.Semaphore(max(1, detect().cores // in_use()))
 
 
 def use_all_cores() -> None:

@@ -102,6 +102,8 @@ def _by_vectors(
         inner = [row] if len(loops[0]) == 1 else [own[-1] for own in loops]
         for rest in inner:
             blocks.mark_tail(sch, rest, last, width)
+        if is_flat or last % width == 0:
+            blocks.stream(sch, row, outputs[0], choose)
     return row, lanes
 
 

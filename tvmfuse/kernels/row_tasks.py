@@ -47,7 +47,10 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     ]
     is_large = _work(sch) >= _MIN_PARALLEL_ELEMENTS
     is_parallel = choose("is_parallel", (False, True), default=is_large)
-    _by_rows(sch, out, others, outside, within, machine, is_parallel=is_parallel)
+    row = _by_rows(sch, out, others, outside, within, machine, is_parallel=is_parallel)
+    shapes = {tuple(blocks.axis_extents(sch, block, reduced=False)) for block in [out, *others]}
+    if within and len(shapes) == 1 and next(iter(shapes))[-1] % machine.lanes == 0:
+        blocks.stream(sch, row, out, choose)
 
 
 def _by_rows(
@@ -59,8 +62,11 @@ def _by_rows(
     machine: Machine,
     *,
     is_parallel: bool,
-) -> None:
-    """Compute every other block within one row, or one vector of neighbouring rows."""
+) -> Loop:
+    """Compute every other block within one row, or one vector of neighbouring rows.
+
+    Returns the loop over the rows.
+    """
     last = sch.get_loops(out)[-1]
     last_is_row = bool(outside) and not (within and blocks.same_loop(sch, within[-1], last))
     lanes: list[Loop] = []
@@ -95,6 +101,7 @@ def _by_rows(
         _vectorize_row(sch, block, row, machine)
     if reduced:
         sch.decompose_reduction(out, reduced[0])
+    return row
 
 
 def _vectorize_row(sch: Schedule, block: Block, row: Loop | None, machine: Machine) -> None:

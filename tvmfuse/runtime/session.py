@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tvmfuse import bundle
-from tvmfuse._tvm import relax, tvm, tvm_ffi
+from tvmfuse._tvm import relax, threads, tvm, tvm_ffi
 from tvmfuse._tvm.kernel_clock import KernelClock
 from tvmfuse.errors import BundleError
 from tvmfuse.frontend import Signature, TensorSpec
@@ -27,7 +27,8 @@ class Session:
     """A compiled model, ready to be called from any number of threads.
 
     Calls take turns: one TVM machine cannot run two at a time. For calls in
-    parallel load one session for each thread.
+    parallel load one session for each thread, and set ``TVM_NUM_THREADS`` to the
+    cores that each may use: as many calls run at once as the cores suffice for.
 
     Parameters
     ----------
@@ -193,7 +194,7 @@ class Session:
     def _run(self, feeds: Mapping[str, Any], out: Mapping[str, Array]) -> list[Array]:
         arrays = fit_inputs(self.inputs, feeds)
         targets = fit_targets(self.outputs, out)
-        with self._lock:
+        with self._lock, threads.turns():
             tensors = [slot.fill(array) for slot, array in zip(self._slots, arrays, strict=True)]
             result = self._main(*tensors, self._params)
             results = [result] if isinstance(result, tvm.runtime.Tensor) else result
