@@ -10,7 +10,7 @@ from tvmfuse._pipeline.options import Options, Planned, Prepared
 from tvmfuse._pipeline.stages import Stages
 from tvmfuse._tvm.unrolled import unroll
 from tvmfuse.cost import shipped
-from tvmfuse.kernels import legalize, recurrent
+from tvmfuse.kernels import legalize, recurrent, scan
 from tvmfuse.passes import codegen
 from tvmfuse.passes.canonicalise import canonicalise
 from tvmfuse.passes.collect import collect
@@ -47,7 +47,8 @@ def plan(
     stages = stages or Stages(verify=options.verify)
     with stages.stage("canonicalise"):
         mod = unroll(mod, but=partial(_has_kernel, is_cpu=target.rules == "cpu"))
-        mod = canonicalise(codegen.dispatch_libraries(mod, target.tvm()))
+        own = scan.rules(machine_of(target)) if target.rules == "cpu" else {}
+        mod = canonicalise(codegen.dispatch_libraries(mod, target.tvm(), own=own))
     stages.returned("canonicalise", mod)
     with stages.stage("collect"):
         found = collect(mod, options.registry)

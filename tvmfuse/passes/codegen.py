@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tvmfuse._tvm import branches, registers, relax, tirx, tvm
 from tvmfuse.errors import LoweringError
 
+Rule = Callable[[Any, Any], Any]  # (relax.BlockBuilder, relax.Call) -> relax.Expr
+_NONE: Mapping[str, Rule] = MappingProxyType({})
+
 # How TVM fails to generate code: its own errors, and what LLVM's verifier reports.
 FAILURES = (RuntimeError, ValueError, TypeError, AttributeError, LoweringError)
 
 
-def dispatch_libraries(mod: Any, target: Any) -> Any:
-    """Let TVM's library passes take sorting and sampling, which are no kernels of ours."""
+def dispatch_libraries(mod: Any, target: Any, *, own: Mapping[str, Rule] = _NONE) -> Any:
+    """Let TVM's library passes take sorting and sampling, which are no kernels of ours.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Relax operators.
+    target : tvm.target.Target
+        The device.
+    own : Mapping of str to callable
+        Legalisations, by operator, of what these passes would take but should not.
+    """
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function) and own:
+            taken = _Taken(mod, own)
+            taken.builder_.update_func(var, taken.visit_expr(function))
+            mod = taken.builder_.get()
     return _run(mod, target, relax.pipeline.library_dispatch_passes(target))
+
+
+@relax.expr_functor.mutator
+class _Taken(relax.PyExprMutator):
+    """Legalises some operators."""
+
+    def __init__(self, mod: Any, rules: Mapping[str, Rule]) -> None:
+        super().__init__(mod)
+        self._rules = rules
+
+    def visit_call_(self, call: Any) -> Any:
+        call = self.visit_expr_post_order(call)
+        rule = self._rules.get(str(getattr(call.op, "name", "")))
+        return rule(self.builder_, call) if rule else call
 
 
 def lower_views(mod: Any, target: Any) -> Any:
