@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+<<<<<<< HEAD
 from tvmfuse._tvm import branches, registers, relax, tirx, tvm
+=======
+from tvmfuse._tvm import registers, relax, tirx, tvm, tvm_ffi
+>>>>>>> df087dd (Measure a row before it is split)
 from tvmfuse.errors import LoweringError
 
 Rule = Callable[[Any, Any], Any]  # (relax.BlockBuilder, relax.Call) -> relax.Expr
@@ -29,11 +33,18 @@ def dispatch_libraries(mod: Any, target: Any, *, own: Mapping[str, Rule] = _NONE
         Legalisations, by operator, of what these passes would take but should not.
     """
     for var, function in mod.functions.items():
-        if isinstance(function, relax.Function) and own:
+        if isinstance(function, relax.Function) and _operators(function) & set(own):
             taken = _Taken(mod, own)
             taken.builder_.update_func(var, taken.visit_expr(function))
             mod = taken.builder_.get()
     return _run(mod, target, relax.pipeline.library_dispatch_passes(target))
+
+
+def _operators(function: Any) -> set[str]:
+    found: set[str] = set()
+    note = lambda call: found.add(str(getattr(call.op, "name", "")))  # noqa: E731
+    tvm_ffi.structural_walk(function, (relax.Call, note))
+    return found
 
 
 @relax.expr_functor.mutator
