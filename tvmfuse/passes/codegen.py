@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-<<<<<<< HEAD
-from tvmfuse._tvm import branches, registers, relax, tirx, tvm
-=======
-from tvmfuse._tvm import registers, relax, tirx, tvm, tvm_ffi
->>>>>>> df087dd (Measure a row before it is split)
+from tvmfuse._tvm import branches, registers, relax, tirx, tvm, tvm_ffi
 from tvmfuse.errors import LoweringError
 
 Rule = Callable[[Any, Any], Any]  # (relax.BlockBuilder, relax.Call) -> relax.Expr
