@@ -65,9 +65,10 @@ def table(reports: Mapping[str, Mapping[str, Any]]) -> str:
     """Return what came of tuning some models as Markdown."""
     reached = [name for name, each in reports.items() if _is_reached(each)]
     days = sorted({each["date"] for each in reports.values()})
+    first = next(iter(reports.values()))
     loads = [each["load"] for each in reports.values()]
     lines = [
-        f"{days[0]} to {days[-1]}, {next(iter(reports.values()))['processor']}, load average "
+        f"{days[0]} to {days[-1]}, {first['processor']}, {first['target']}, load average "
         f"{min(loads)} to {max(loads)}. **{len(reached)} of {len(reports)} networks** are "
         f"{_MARK}× as fast as with no trial, or their default was best already: no candidate "
         "that was faster alone made the network faster.",

@@ -45,6 +45,7 @@ REPORT = {
     "seconds": 60.0,
     "date": "2026-11-30",
     "processor": "a CPU",
+    "target": "cpu",
     "load": 0.5,
 }
 
