@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernels.assembly import AARCH64, AARCH64_INTEGERS, X86, X86_INTEGERS, fma_loops
 from tvmfuse._tvm import registers, te, tirx, tvm
-from tvmfuse.kernels import attention, conv, families, gemm
+from tvmfuse.kernels import attention, conv, families, gemm, planes
 from tvmfuse.kernels.attention_parts import Attention, tiles
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.gemm import integer
@@ -81,6 +81,18 @@ def test_the_reduction_stays_in_registers(name, cpu):
     loop = hot_loop(WORK[name], cpu)
     assert loop.vector_stores == 0
     assert loop.stack_accesses == 0
+
+
+def depthwise_planes(machine):
+    x, weight = te.placeholder((1, 16, 56, 56)), te.placeholder((16, 1, 3, 3))
+    window = Window((3, 3), padding=(1, 1, 1, 1))
+    return with_epilogue([x, weight], planes.emit(x, weight, window, machine))
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_a_depthwise_sum_is_stored_once_after_all_taps(cpu):
+    loop = hot_loop(depthwise_planes, cpu)
+    assert loop.fma == 9 * loop.vector_stores
 
 
 @pytest.mark.parametrize("cpu", CPUS)

@@ -111,7 +111,8 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
 def _tile(rows: int, window: Window, machine: Machine) -> int:
     """Choose how many rows of results share what they read."""
     taps = math.prod(window.kernel)
-    limit = min(rows, _MAX_ROWS, machine.accumulators // 2, max(1, _MAX_UNROLLED // taps))
+    # The weights of a window and its pixels want registers as well.
+    limit = min(rows, _MAX_ROWS, machine.accumulators // 3, max(1, _MAX_UNROLLED // taps))
 
     def cost(tile: int) -> float:
         read = ((tile - 1) * window.strides[0] + window.kernel[0]) * window.kernel[1]
