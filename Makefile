@@ -84,7 +84,7 @@ CURVE := PYTHONPATH=. $(BIN)/python scripts/bench/tuning_curve.py
 
 curves: $(VENV)/.installed $(MODELS)/bench ## Compare the tuner with an exhaustive search and with MetaSchedule (after make peers), 20 minutes; make curves-build first
 	$(CURVE) kernels --models $(MODELS)/bench
-	$(CURVE) model $(MODELS)/bench/resnet18.onnx --seconds 600 --ours 180 \
+	$(CURVE) model $(MODELS)/bench/resnet18.onnx --seconds 540 --ours 180 \
 		$(addprefix --python ,$(wildcard $(PEER_VENVS)/metaschedule/bin/python))
 	$(CURVE) show
 	$(BIN)/python scripts/readme.py

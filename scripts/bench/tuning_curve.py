@@ -2,9 +2,9 @@ r"""How fast tuning gets there: beside an exhaustive search, and beside TVM's ow
 
     export PYTHONPATH=. TVM_NUM_THREADS=2
     python scripts/bench/tuning_curve.py kernels --models models/bench --prepare  # may be busy
-    python scripts/bench/tuning_curve.py kernels --models models/bench   # 5 minutes
-    python scripts/bench/tuning_curve.py model models/bench/resnet18.onnx --seconds 600 --ours 180 \
-        --python .venv-peers/metaschedule/bin/python                     # 15 minutes
+    python scripts/bench/tuning_curve.py kernels --models models/bench   # 6 minutes
+    python scripts/bench/tuning_curve.py model models/bench/resnet18.onnx --seconds 540 --ours 180 \
+        --python .venv-peers/metaschedule/bin/python                     # 14 minutes
     python scripts/bench/tuning_curve.py show                            # the plot and the table
 
 Each part may be interrupted, and goes on with what was measured. Writes
@@ -191,13 +191,13 @@ def main(argv: list[str] | None = None) -> None:
     kernels = parts.add_parser("kernels", help="exhaustive search of ten kernels")
     kernels.add_argument("--models", type=Path, required=True, help="folder of ONNX files")
     kernels.add_argument("--db", type=Path, default=Path("tuning_logs/curve.db"))
-    kernels.add_argument("--limit", type=int, default=200, help="points of a kernel at most")
+    kernels.add_argument("--limit", type=int, default=150, help="points of a kernel at most")
     kernels.add_argument("--libraries", type=Path, default=Path("tuning_logs/curve"))
     kernels.add_argument("--prepare", action="store_true", help="only build the points")
     kernels.set_defaults(run=run_kernels)
     model = parts.add_parser("model", help="one model, by tvmfuse and by MetaSchedule")
     model.add_argument("model", type=Path)
-    model.add_argument("--seconds", type=float, default=600.0, help="for each of the two")
+    model.add_argument("--seconds", type=float, default=540.0, help="for each of the two")
     model.add_argument("--ours", type=float, help="seconds for tvmfuse, where it gets others")
     model.add_argument("--again", action="store_true", help="tune by tvmfuse anew")
     model.add_argument("--looks", type=int, default=2, help="at MetaSchedule's records")

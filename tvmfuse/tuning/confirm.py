@@ -29,7 +29,7 @@ from tvmfuse.tuning.tuner import Progress
 
 Ratio = Callable[[Sequence[Progress], Sequence[Progress]], float]
 
-_NEEDED_GAIN = 0.002  # less than this is chance
+_NEEDED_GAIN = 0.005  # less than this is chance
 _ROUND_US = 100e3
 
 _log = logging.getLogger(__name__)
