@@ -33,6 +33,7 @@ from tvmfuse.host import detect
 RESULTS = Path(__file__).parent / "results"
 MODELS = {"resnet18": 4, "mobilenetv2": 3, "bert_base": 3}  # kernels of each, ten in all
 _STEPS = 60
+_SAME = 0.97  # the luckiest of so many points seems better by about as much
 
 
 def run_kernels(args: argparse.Namespace) -> None:
@@ -77,7 +78,7 @@ def kernels_panel(kernels: list[Measured]) -> Panel:
     """Return the share of the exhaustive search's gain over the share of its trials."""
     lines = []
     for number, kernel in enumerate(kernels):
-        if kernel.best_us < 0.98 * kernel.default_us:
+        if _has_gain(kernel):
             trials = sorted({max(1, kernel.points * step // _STEPS) for step in range(_STEPS // 2)})
             points = [(100 * n / kernel.points, 100 * kernel.gain(n)) for n in trials]
             lines.append(Line("", points, number))
@@ -120,13 +121,24 @@ def text(known: Mapping[str, Any]) -> str:
 
 
 def _kernels_text(kernels: list[Measured]) -> str:
-    tenths = [kernel.gain(max(1, kernel.points // 10)) for kernel in kernels]
-    n_reached = sum(gain >= 0.95 for gain in tenths)
-    return (
-        f"After a tenth of the trials of an exhaustive search, ours has 95 % of its gain on "
-        f"{n_reached} of {len(kernels)} kernels (median of 10 seeds; {median(tenths):.0%} in the "
-        f"middle of the kernels). Left: the others, whose default is at least 2 % from the best."
+    others = [kernel for kernel in kernels if _has_gain(kernel)]
+    said = (
+        f"On {len(kernels) - len(others)} of {len(kernels)} kernels the default is within "
+        f"{1 - _SAME:.0%} of the best point that an exhaustive search finds. "
     )
+    if not others:
+        return said
+    tenths = [kernel.gain(max(1, kernel.points // 10)) for kernel in others]
+    return said + (
+        f"After a tenth of its trials, ours has 95 % of its gain on "
+        f"{sum(gain >= 0.95 for gain in tenths)} of the other {len(others)} (median of 10 seeds; "
+        f"{median(tenths):.0%} in the middle of them). Left: these others."
+    )
+
+
+def _has_gain(kernel: Measured) -> bool:
+    """Whether the best of a kernel's points is better than its default beyond chance."""
+    return kernel.best_us < _SAME * kernel.default_us
 
 
 def _kernels_table(kernels: list[Measured]) -> list[str]:

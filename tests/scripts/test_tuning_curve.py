@@ -48,6 +48,13 @@ def test_a_picture_has_all_its_lines() -> None:
     assert len(curves) == 4
 
 
+def test_a_default_that_is_best_already_is_said_to_be() -> None:
+    measured = Measured("k", 100.0, 98.0, 40, [[100.0, 98.0]])
+    text = tuning_curve.text({"kernels": [vars(measured)], "kernels_on": "here"})
+    assert "On 1 of 1 kernels the default is within 3 % of the best point" in text
+    assert "95 %" not in text
+
+
 def test_what_was_measured_becomes_a_picture_and_a_text(tmp_path: Path) -> None:
     kernel = {
         "name": "m k",
@@ -70,7 +77,8 @@ def test_what_was_measured_becomes_a_picture_and_a_text(tmp_path: Path) -> None:
     (tmp_path / "tuning_curve.json").write_text(json.dumps(known))
     tuning_curve.main(["--into", str(tmp_path), "show"])
     text = (tmp_path / "tuning_curve.md").read_text()
-    assert "95 % of its gain on 1 of 1 kernels" in text
+    assert "On 0 of 1 kernels the default is within 3 % of the best point" in text
+    assert "95 % of its gain on 1 of the other 1 (median" in text
     assert "5.0 ms with no trial, 4.0 ms after 9 trials in 20 s" in text
     assert "4 records on 2 of 9 kernels, 900 ms. At that rate 1,000 trials take it 4.2 h." in text
     ElementTree.parse(tmp_path / "tuning_curve.svg")
