@@ -11,7 +11,17 @@ import pytest
 from tests.kernels.contract import MACHINES, host
 from tvmfuse import testing
 from tvmfuse._tvm import te, tvm
-from tvmfuse.kernels import choices, conv, families, gemm, planes, pointwise, reduction, window
+from tvmfuse.kernels import (
+    chained,
+    choices,
+    conv,
+    families,
+    gemm,
+    planes,
+    pointwise,
+    reduction,
+    window,
+)
 from tvmfuse.kernels.conv import Window
 from tvmfuse.passes.verify import is_one_kernel, kernel_facts
 
@@ -64,6 +74,18 @@ def pooling() -> Tensors:
     return [x, window.emit_max(x, AROUND, MACHINE)]
 
 
+def depthwise_and_pointwise() -> Tensors:
+    x, taps, weight = tensor(1, 3, 12, 14, 8), tensor(3, 3, 3, 8), tensor(4, 3, 1, 1, 8, 8)
+    deep = window.emit_depthwise(x, taps, AROUND, MACHINE)
+    return [x, taps, weight, chained.emit_pointwise(deep, weight, MACHINE)]
+
+
+def conv_and_pooling() -> Tensors:
+    x, weight, pool = tensor(1, 2, 12, 14, 8), tensor(4, 2, 3, 3, 8, 8), Window((2, 2), (2, 2))
+    y = conv.emit(x, weight, AROUND, MACHINE, margin=chained.margin(pool, 12))
+    return [x, weight, window.emit_max(y, pool, MACHINE, pad=chained.padded)]
+
+
 def squares() -> Tensors:
     x = tensor(33, 37)
     return [x, te.compute(x.shape, lambda *i: x[i] * x[i], name="square")]
@@ -79,6 +101,7 @@ KERNELS = {
     "planes": (depthwise_planes,),
     "conv": (padded_conv, pointwise_conv),
     "window": (depthwise_conv, pooling),
+    "chained": (depthwise_and_pointwise, conv_and_pooling),
     "elementwise": (squares,),
     "reduction": (softmax,),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from tvmfuse._pipeline.fallback import without_groups
 from tvmfuse._pipeline.options import Options, Planned, Prepared
 from tvmfuse._pipeline.order import plan, realize
 from tvmfuse._pipeline.stages import Progress, Stages
@@ -16,7 +17,7 @@ from tvmfuse.kernels.families import Scheduled
 from tvmfuse.passes import codegen
 from tvmfuse.passes.lower import Origin
 from tvmfuse.passes.parameters import lift_parameters
-from tvmfuse.plan import FusionPlan, Records, Rejection
+from tvmfuse.plan import FusionPlan, Records
 from tvmfuse.targets import Target
 from tvmfuse.targets.export import compile_context
 
@@ -130,11 +131,7 @@ def _without_broken(prepared: Prepared, target: Target, error: Exception) -> Fus
         raise LoweringError(
             f"no code can be generated for {target.spec}: {codegen.one_line(error)}"
         ) from error
-    rejected = [
-        Rejection(c.pattern, c.function, c.bindings, "lower", reasons[c.bindings]) for c in broken
-    ]
-    kept = tuple(g for g in groups if g.candidate not in broken)
-    return replace(prepared.plan, groups=kept, rejections=(*prepared.plan.rejections, *rejected))
+    return without_groups(prepared.plan, reasons)
 
 
 def kernel_infos(prepared: Prepared, labels: Sequence[str]) -> tuple[KernelInfo, ...]:

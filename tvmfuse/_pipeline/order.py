@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tvmfuse._pipeline.fallback import unchained, without_groups
 from tvmfuse._pipeline.options import Options, Planned, Prepared
 from tvmfuse._pipeline.stages import Stages
 from tvmfuse._tvm.unrolled import unroll
-from tvmfuse.cost import shipped
+from tvmfuse.cost import chained, shipped
 from tvmfuse.kernels import legalize, recurrent, scan
 from tvmfuse.passes import codegen
 from tvmfuse.passes.canonicalise import canonicalise
@@ -19,7 +21,7 @@ from tvmfuse.passes.layout import layout
 from tvmfuse.passes.lower import lower
 from tvmfuse.passes.partition import partition
 from tvmfuse.passes.schedule import machine_of, schedule
-from tvmfuse.plan import CostModel, FusionPlan, Records
+from tvmfuse.plan import Candidate, CostModel, FusionPlan, Records, Rejection
 from tvmfuse.planner import choose
 from tvmfuse.targets import Target
 
@@ -54,7 +56,8 @@ def plan(
         found = collect(mod, options.registry)
     with stages.stage("plan"):
         model, notes = _cost_model(options, target)
-        candidates = found.candidates if options.fuse else ()
+        candidates, unscheduled = _schedulable(found.candidates, target)
+        candidates = candidates if options.fuse else ()
         unfused = Planned(mod, FusionPlan(), found.graphs, model, options.registry)
         chosen = choose(
             found.graphs,
@@ -65,9 +68,21 @@ def plan(
             measure=options.measure and options.measure(unfused, target),
             budget_us=options.measure_us,
         )
-        rejected = (*found.rejections, *chosen.rejections)
+        rejected = (*found.rejections, *unscheduled, *chosen.rejections)
         chosen = replace(chosen, rejections=rejected if options.fuse else (), notes=notes)
     return replace(unfused, plan=chosen)
+
+
+def _schedulable(
+    candidates: Sequence[Candidate], target: Target
+) -> tuple[tuple[Candidate, ...], tuple[Rejection, ...]]:
+    """Part candidates into those that the target's rules can schedule, and refusals."""
+    if target.rules == "cpu":
+        return tuple(candidates), ()
+    chains = [c for c in candidates if c.family == chained.FAMILY]
+    reason = f"a kernel of two anchors is scheduled on CPUs only, not on {target.spec}"
+    refused = (Rejection(c.pattern, c.function, c.bindings, "collect", reason) for c in chains)
+    return tuple(c for c in candidates if c.family != chained.FAMILY), tuple(refused)
 
 
 def _has_kernel(layer: Any, *, is_cpu: bool) -> bool:
@@ -139,5 +154,8 @@ def realize(
     with stages.stage("schedule"):
         schedules = schedule(mod, target, records=records)
     stages.returned("schedule", schedules.module)
+    if unfit := unchained(lowered, schedules):
+        kept = without_groups(chosen, unfit)
+        return realize(planned, kept, target, records=records, stages=stages)
     rejections = (*rejections, *lowered.rejections)
     return Prepared(schedules.module, replace(chosen, rejections=rejections), lowered, schedules)

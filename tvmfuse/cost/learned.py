@@ -11,13 +11,13 @@ import importlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tvmfuse.cost import extraction, kernel
+from tvmfuse.cost import chained, extraction, kernel
 from tvmfuse.cost.features import Features
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import Trained
@@ -62,6 +62,10 @@ class Prediction:
     error: float
     is_known: bool
 
+    def times(self, factor: float) -> Prediction:
+        """Return the prediction for what takes ``factor`` times as long."""
+        return replace(self, us=self.us * factor)
+
 
 class Learned:
     """A cost model that has learned from measurements.
@@ -96,7 +100,9 @@ class Learned:
         predictions = self.kernels(batch.features)
         return [
             self._run_time(
-                candidate, [predictions[i] for i in fused], [predictions[i] for i in apart]
+                candidate,
+                [predictions[i].times(factor) for i, factor in fused],
+                [predictions[i] for i in apart],
             )
             for candidate, (fused, apart) in zip(candidates, placed, strict=True)
         ]
@@ -148,17 +154,34 @@ class _Batch:
         self._peaks = peaks
         self._singles: dict[tuple[str, int, int], int] = {}
 
-    def add(self, candidate: Candidate) -> tuple[list[int], list[int]]:
-        """Return where the features of a candidate's kernels are, fused and apart."""
+    def add(self, candidate: Candidate) -> tuple[list[tuple[int, float]], list[int]]:
+        """Return where the features of a candidate's kernels are, fused and apart.
+
+        What is fused comes with the factor that its predicted time is to be multiplied by.
+        """
         graph = candidate.graph
-        parts = kernel.together(graph, family=candidate.family)
-        fused = [self._add(graph, parts)] if parts else []
+        fused = self._fused(graph, candidate.family)
         apart = [
             self._single(candidate, position)
             for position, op in enumerate(graph.ops)
             if op.kind != "view" and op.binding not in candidate.recomputes
         ]
         return fused, apart
+
+    def _fused(self, graph: OpGraph, family: str) -> list[tuple[int, float]]:
+        if family == chained.FAMILY:
+            return self._stages(graph)
+        parts = kernel.together(graph, family=family)
+        return [(self._add(graph, parts), 1.0)] if parts else []
+
+    def _stages(self, graph: OpGraph) -> list[tuple[int, float]]:
+        """Take the stages of a chain for kernels, less what the prior says that chaining saves."""
+        roofline, found = Roofline(self._peaks), []
+        for stage, part in zip(chained.stages(graph), chained.together(graph), strict=True):
+            (alone,) = kernel.together(stage)
+            factor = roofline.kernel_us(part) / roofline.kernel_us(alone)
+            found.append((self._add(stage, [alone]), factor))
+        return found
 
     def _single(self, candidate: Candidate, position: int) -> int:
         op = candidate.graph.ops[position]

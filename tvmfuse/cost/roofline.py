@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tvmfuse.cost import kernel, memory
+from tvmfuse.cost import chained, kernel, memory
 from tvmfuse.cost.kernel import Kernel
 from tvmfuse.plan import Candidate, OpKind, Peaks, RunTime
 
@@ -61,7 +61,7 @@ class Roofline:
 
     def predict(self, candidate: Candidate) -> RunTime:
         """Return the run time of a candidate as one kernel and as many, in µs."""
-        together = kernel.together(candidate.graph, family=candidate.family)
+        together = chained.work(candidate.graph, family=candidate.family)
         apart = kernel.apart(candidate.graph, without=candidate.recomputes)
         unfused_us = sum(map(self.kernel_us, apart))
         return RunTime(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvmfuse.cost import extraction, kernel
+from tvmfuse.cost import chained, extraction
 from tvmfuse.cost.data import Measurements, Run
 from tvmfuse.cost.features import Features
 from tvmfuse.cost.learned import xgboost
@@ -100,7 +100,7 @@ def examples(measured: Iterable[Measurements]) -> list[Example]:
     peaks = runs[0].run.peaks if runs else None
     found_examples = []
     for (model, family, kernel_family, schedule, graph), taken in times.items():
-        works = kernel.together(graph, family=kernel_family)
+        works = chained.work(graph, family=kernel_family)
         if peaks is None or not works:
             continue
         row = extraction.extract(graph, works, peaks, is_tuned=schedule == "tuned")

@@ -7,7 +7,7 @@ What was decided is plain data, and can be replayed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -93,3 +93,12 @@ def from_record(taken: Mapping[str, Any]) -> Recorder:
         return taken[name]
 
     return Recorder(take)
+
+
+def prefixed(choose: Callable[..., Any], prefix: str) -> Callable[..., Any]:
+    """Return what takes the decisions of one part of a kernel, by names that begin so."""
+
+    def choose_of_part(name: str, options: Sequence[Any], *, default: Any) -> Any:
+        return choose(prefix + name, options, default=default)
+
+    return choose_of_part

@@ -71,6 +71,13 @@ class Window:
         """Return the extents of the padded image that ``height`` x ``width`` results read."""
         return self._span(0, height), self._span(1, width)
 
+    def taller(self, margin: tuple[int, int]) -> Window:
+        """Return the window that gives as many more rows above and below the others."""
+        top, left, bottom, right = self.padding
+        above, below = (self.strides[0] * rows for rows in margin)
+        padding = (top + above, left, bottom + below, right)
+        return Window(self.kernel, self.strides, padding, self.dilation)
+
     @property
     def is_pointwise(self) -> bool:
         """Whether every result reads just the pixel at its own place."""
@@ -84,7 +91,15 @@ class Window:
         return (size - 1) * self.strides[axis] + self.dilation[axis] * (self.kernel[axis] - 1) + 1
 
 
-def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups: int = 1) -> Tensor:
+def emit(
+    x: Tensor,
+    weight: Tensor,
+    window: Window,
+    machine: Machine,
+    *,
+    groups: int = 1,
+    margin: tuple[int, int] | None = None,
+) -> Tensor:
     """Emit a convolution.
 
     Parameters
@@ -99,6 +114,9 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups:
         The device.
     groups : int
         Channel groups; blocks may not straddle them.
+    margin : tuple of int, optional
+        Rows above and below the result that are computed, and not returned: for a reader in
+        the same kernel that takes some rows at a time (:mod:`chained`).
 
     Returns
     -------
@@ -107,11 +125,15 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups:
     """
     _, _, height, width, _ = (int(d) for d in x.shape)
     out_h, out_w = window.out(height, width)
-    if window.is_pointwise:
+    if window.is_pointwise and margin is None:
         return _emit_pointwise(x, weight, machine, groups=groups)
     out_blocks, in_blocks, kernel_h, kernel_w, block_in, block_out = (int(d) for d in weight.shape)
     depth = in_blocks * kernel_h * kernel_w * block_in
-    tile = conv_tile(out_h, out_w, out_blocks // groups, machine, depth=depth)
+    if margin is None:
+        tile = conv_tile(out_h, out_w, out_blocks // groups, machine, depth=depth)
+    else:
+        window, out_h = window.taller(margin), out_h + sum(margin)
+        tile = conv_tile(1, out_w, out_blocks // groups, machine, depth=depth)
     rows, columns = round_up(out_h, tile.height), round_up(out_w, tile.width)
     image = padded(x, window, rows, columns)
     c = te.reduce_axis((0, in_blocks), "c")
@@ -129,8 +151,11 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups:
         name="conv2d",
         attrs={FAMILY: "conv", ROLE: "anchor", TILE: [tile.height, tile.width, tile.blocks]},
     )
+    above, below = margin or (0, 0)
     return te.compute(
-        (x.shape[0], out_blocks, out_h, out_w, block_out), lambda *i: result[i], name="crop"
+        (x.shape[0], out_blocks, out_h - above - below, out_w, block_out),
+        lambda n, o, h, w, oi: result[n, o, h + above, w, oi],
+        name="crop",
     )
 
 

@@ -11,6 +11,7 @@ from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import (
     attention,
     blocks,
+    chained,
     conv,
     elementwise,
     gemm,
@@ -38,6 +39,7 @@ Apply = Callable[[Schedule, Machine, Choose], None]
 
 FAMILIES: Mapping[str, Apply] = {
     "attention": attention.schedule,
+    chained.CHAINED: chained.schedule,
     "conv": conv.schedule,
     "planes": planes.schedule,
     "recurrent": recurrent.schedule,
@@ -146,6 +148,8 @@ def family_of(function: Any) -> str:
         return "elementwise"
     if len(joined.split(function)) > 1:
         return JOINED
+    if chained.CHAINED in named:
+        return chained.CHAINED
     anchored = sorted(named - {"reduction"})
     if anchored:
         return anchored[0]

@@ -15,6 +15,7 @@ from typing import Any
 from tvmfuse._tvm import s_tir, tirx, tvm_ffi
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels.blocks import Choose
+from tvmfuse.kernels.choices import prefixed
 from tvmfuse.kernels.tiling import product
 
 Function = Any  # tirx.PrimFunc
@@ -93,7 +94,7 @@ def in_sequence(
 
 def _scheduled(parts: Sequence[Function], schedule_part: SchedulePart, choose: Choose) -> list[Any]:
     """Schedule each part; return their outermost blocks."""
-    functions = [schedule_part(part, _prefixed(choose, f"{i}.")) for i, part in enumerate(parts)]
+    functions = [schedule_part(part, prefixed(choose, f"{i}.")) for i, part in enumerate(parts)]
     return [part.body.block for part in functions]
 
 
@@ -209,13 +210,6 @@ def _function(like: Function, params: Sequence[Any], body: Stmt, buffers: Sequen
 
 def _buffers(roots: Sequence[Any]) -> list[Any]:
     return [buffer for root in roots for buffer in root.alloc_buffers]
-
-
-def _prefixed(choose: Choose, prefix: str) -> Choose:
-    def choose_of_part(name: str, options: Sequence[Any], *, default: Any) -> Any:
-        return choose(prefix + name, options, default=default)
-
-    return choose_of_part
 
 
 def _int64(value: int) -> Any:

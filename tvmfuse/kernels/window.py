@@ -10,7 +10,7 @@ image with zeros around, as convolutions do, would cost more than the window.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
@@ -27,6 +27,7 @@ from tvmfuse.kernels.tiling import (
 )
 
 Tensor = Any  # te.Tensor
+Pad = Callable[..., Tensor]  # as conv.padded
 
 # Window positions that are unrolled; of larger windows, only the positions of one row are.
 _UNROLLED_WINDOW = 25
@@ -59,13 +60,13 @@ def emit_depthwise(x: Tensor, weight: Tensor, window: Window, machine: Machine) 
     return _emit(x, window, machine, combine, fill=0.0)
 
 
-def emit_max(x: Tensor, window: Window, machine: Machine) -> Tensor:
+def emit_max(x: Tensor, window: Window, machine: Machine, *, pad: Pad = padded) -> Tensor:
     """Emit max pooling; shapes as :func:`emit_depthwise`."""
 
     def combine(at: Any, kh: Any, kw: Any, _c: Any, _ci: Any) -> Any:
         return maximum()(at, axis=[kh, kw])
 
-    return _emit(x, window, machine, combine, fill=-math.inf)
+    return _emit(x, window, machine, combine, fill=-math.inf, pad=pad)
 
 
 def emit_plain_max(
@@ -106,7 +107,9 @@ def emit_plain_max(
     return te.compute(tuple(shape), value, name="max_pool")
 
 
-def emit_mean(x: Tensor, window: Window, machine: Machine, *, count_padding: bool) -> Tensor:
+def emit_mean(
+    x: Tensor, window: Window, machine: Machine, *, count_padding: bool, pad: Pad = padded
+) -> Tensor:
     """Emit average pooling; shapes as :func:`emit_depthwise`.
 
     Parameters
@@ -119,12 +122,14 @@ def emit_mean(x: Tensor, window: Window, machine: Machine, *, count_padding: boo
         The device.
     count_padding : bool
         Whether the divisor counts positions outside the image.
+    pad : callable
+        Emits the image that the window reads.
     """
 
     def combine(at: Any, kh: Any, kw: Any, _c: Any, _ci: Any) -> Any:
         return te.sum(at, axis=[kh, kw])
 
-    total = _emit(x, window, machine, combine, fill=0.0)
+    total = _emit(x, window, machine, combine, fill=0.0, pad=pad)
     sizes = [int(x.shape[2]), int(x.shape[3])]
 
     def covered(axis: int, position: Any) -> Any:
@@ -145,12 +150,14 @@ def emit_mean(x: Tensor, window: Window, machine: Machine, *, count_padding: boo
     )
 
 
-def _emit(x: Tensor, window: Window, machine: Machine, combine: Any, *, fill: float) -> Tensor:
+def _emit(
+    x: Tensor, window: Window, machine: Machine, combine: Any, *, fill: float, pad: Pad = padded
+) -> Tensor:
     _, _, height, width, _ = (int(d) for d in x.shape)
     out_h, out_w = window.out(height, width)
     tile = window_tile(out_w, machine)
     columns = round_up(out_w, tile)
-    image = padded(x, window, out_h, columns, fill=fill)
+    image = pad(x, window, out_h, columns, fill=fill)
     kh = te.reduce_axis((0, window.kernel[0]), "kh")
     kw = te.reduce_axis((0, window.kernel[1]), "kw")
     (sh, sw), (dh, dw) = window.strides, window.dilation
@@ -191,17 +198,25 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     pad = blocks.find(sch, "pad")
     if pad is not None:
         _place_padding(sch, pad, {"task": task, "row": h_in}, choose)
-    spatial, reduced = blocks.inner_loops(sch, anchor, w_tile)
+    register_tile(sch, anchor, w_tile, machine, choose)
+    blocks.vectorize(sch, ci, machine.lanes)
+    sch.unroll(w_in)
+
+
+def register_tile(
+    sch: Schedule, anchor: Block, below: Loop, machine: Machine, choose: Choose
+) -> None:
+    """Schedule the windows of a few neighbouring pixels, computed within ``below``."""
+    spatial, reduced = blocks.inner_loops(sch, anchor, below)
     *pixels, lanes = spatial
+    elements = math.prod(blocks.extents(sch, spatial))
     sch.reorder(*reduced, *pixels, lanes)
     blocks.vectorize(sch, lanes, machine.lanes)
     unrolled = _unrolled(blocks.extents(sch, reduced), choose)
     for loop in [*pixels, *reduced[len(reduced) - unrolled :]]:
         sch.unroll(loop)
     sch.decompose_reduction(anchor, reduced[0])
-    blocks.hold(sch, anchor, tile * machine.block)
-    blocks.vectorize(sch, ci, machine.lanes)
-    sch.unroll(w_in)
+    blocks.hold(sch, anchor, elements)
 
 
 def _place_padding(sch: Schedule, pad: Block, places: Mapping[str, Loop], choose: Choose) -> None:

@@ -10,7 +10,9 @@ from tvmfuse.patterns.add_layer_norm import AddLayerNorm
 from tvmfuse.patterns.attention import FusedAttention
 from tvmfuse.patterns.base import Generator
 from tvmfuse.patterns.conv_bn_act import ConvBnAct
+from tvmfuse.patterns.conv_pool import ConvPool
 from tvmfuse.patterns.cross_entropy import CrossEntropy
+from tvmfuse.patterns.depthwise_pointwise import DepthwisePointwise
 from tvmfuse.patterns.elementwise import Elementwise
 from tvmfuse.patterns.embed_norm import EmbedNorm
 from tvmfuse.patterns.epilogue import Epilogue
@@ -107,5 +109,5 @@ def builtin() -> Registry:
         FusedAttention(),
         Rope(),
     )
-    anchored = (TransposedMatmul(), Epilogue(), NormLinear(), Siblings())
-    return Registry((*named, *anchored, RowStatistics(), Level(), Elementwise()))
+    anchored = (TransposedMatmul(), Epilogue(), NormLinear(), DepthwisePointwise(), ConvPool())
+    return Registry((*named, *anchored, Siblings(), RowStatistics(), Level(), Elementwise()))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tvmfuse._pipeline import Planned
-from tvmfuse.cost import extraction, kernel
+from tvmfuse.cost import chained, extraction, kernel
 from tvmfuse.cost.learned import Learned
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.errors import ModelError
@@ -105,7 +105,7 @@ def _verdict(group: Group) -> str:
 
 def _views(candidate: Candidate, model: CostModel) -> Iterator[KernelView]:
     graph = candidate.graph
-    if parts := kernel.together(graph, family=candidate.family):
+    if parts := chained.work(graph, family=candidate.family):
         yield _view(graph, parts, candidate.label, model)
     for op in graph.ops:
         if op.kind != "view" and op.binding not in candidate.recomputes:

@@ -126,9 +126,9 @@ class TestWhereCopiesWouldCostMost:
         assert_same_numbers(graph, IMAGE)
 
 
-def group_of(*bindings: int) -> FusionPlan:
+def group_of(*bindings: int, family: str = "conv") -> FusionPlan:
     """Return the plan that makes one group of some bindings."""
-    candidate = Candidate("test", "conv", "main", bindings, OpGraph((), (), (), ()))
+    candidate = Candidate("test", family, "main", bindings, OpGraph((), (), (), ()))
     return FusionPlan((Group(candidate, RunTime(1.0, 2.0)),))
 
 
@@ -158,6 +158,17 @@ class TestGroups:
         (rejection,) = laid.rejections
         assert (rejection.stage, rejection.bindings) == ("lower", (0, 1, 2))
         assert "sqrt" in rejection.reason
+
+    def test_a_chain_whose_image_has_no_margin_is_dissolved_and_reported(self) -> None:
+        def graph(x: Any, y: Any) -> Any:
+            added = op.add(conv(x, 12), y)
+            return op.nn.max_pool2d(added, (3, 3), strides=(2, 2), padding=(1, 1, 1, 1))
+
+        mod = graphs.module(graph, IMAGE, (IMAGE[0], 12, *IMAGE[2:]))
+        laid = layout(partition(mod, group_of(0, 1, 2, family="chained")), MACHINE)
+        assert "max_pool2d" in called(laid.module)
+        (rejection,) = laid.rejections
+        assert "no rows above and below" in rejection.reason
 
     def test_a_group_whose_convolution_stays_plain_stays_whole(self) -> None:
         def graph(x: Any, weight: Any) -> Any:

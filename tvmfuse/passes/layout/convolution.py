@@ -33,7 +33,7 @@ _SMALL_INPUT = 2  # an image of fewer than block / 2 channels stays as it is
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """A kernel for one convolution, and the forms that it takes."""
 
     name: str
@@ -51,49 +51,67 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     geometry = window_of(attrs, shape_of(weight)[2:])
     if is_integer(x, weight, var):
         return integer_conv(rewriter, call, geometry, blocked), blocked
+    for way in float_ways(rewriter, call, var):
+        if rewriter.is_constant(weight) or can_arrange(way.weight):
+            return call_of(rewriter, call, way), blocked
+    raise NotRewritable("weights of such groups are packed only when they are constant")
+
+
+def float_ways(rewriter: Rewriter, call: Any, var: Var) -> list[Way]:
+    """Return the kernels that compute a convolution of float32, the best one first.
+
+    Raises
+    ------
+    NotRewritable
+        There are none.
+    """
+    x, weight = call.args
+    attrs, blocked = call.attrs, blocked_form(rewriter, var)
+    require_channels_first(attrs)
     _require_float32(x, weight, var)
     if str(attrs.kernel_layout) not in ("OIHW", "OIW"):
         raise NotRewritable(f"kernel layout {attrs.kernel_layout} is not packed")
     image, filters = as_image(shape_of(x), blocked.rank), shape_of(weight)[0]
     if 0 in (*image, *shape_of(var)):
         raise NotRewritable("empty images stay plain")
+    geometry = window_of(attrs, shape_of(weight)[2:])
     ways = _ways(image, filters, int(attrs.groups), geometry, blocked, rewriter.machine)
     if not rewriter.is_in_blocks(x) and geometry.kernel != (1, 1):
         ways = [_of_planes(way) for way in ways]
-    for way in ways:
-        if rewriter.is_constant(weight) or can_arrange(way.weight):
-            break
-    else:
-        raise NotRewritable("weights of such groups are packed only when they are constant")
+    return ways
+
+
+def call_of(rewriter: Rewriter, call: Any, way: Way) -> Expr:
+    """Return a convolution as the call of one of its kernels."""
+    x, weight = call.args
+    geometry = window_of(call.attrs, shape_of(weight)[2:])
     args = [rewriter.take(x, way.source), rewriter.take(weight, way.weight)]
-    emit = _clean(way.emit, filters)
-    return kernel(rewriter, args, emit, geometry, name=way.name, **way.more), blocked
+    emit = _clean(way.emit, shape_of(weight)[0])
+    return kernel(rewriter, args, emit, geometry, name=way.name, **way.more)
 
 
 def _ways(
     image: Shape, filters: int, groups: int, geometry: Window, blocked: Blocked, machine: Machine
-) -> list[_Way]:
+) -> list[Way]:
     """Return the kernels that compute a convolution, the best one first."""
     channels, block = image[1], blocked.block
     packed = ConvWeight(block, block)
     if groups > 1 and groups == channels == filters:
-        return [_Way("depthwise_conv", window.emit_depthwise, blocked, DepthwiseWeight(block))]
+        return [Way("depthwise_conv", window.emit_depthwise, blocked, DepthwiseWeight(block))]
     if groups > 1 and (channels // groups % block or filters // groups % block):
         parts = Groups(groups, channels, filters, block)
-        return [
-            _Way("grouped_conv", grouped.emit, blocked, GroupedWeight(parts), {"groups": parts})
-        ]
+        return [Way("grouped_conv", grouped.emit, blocked, GroupedWeight(parts), {"groups": parts})]
     if groups > 1:
-        return [_Way("conv", conv_kernel.emit, blocked, packed, {"groups": groups})]
+        return [Way("conv", conv_kernel.emit, blocked, packed, {"groups": groups})]
     if channels * _SMALL_INPUT < block:
-        return [_Way("conv", conv_kernel.emit, Trailing(blocked.rank), ConvWeight(1, block))]
-    direct = _Way("conv", conv_kernel.emit, blocked, packed)
+        return [Way("conv", conv_kernel.emit, Trailing(blocked.rank), ConvWeight(1, block))]
+    direct = Way("conv", conv_kernel.emit, blocked, packed)
     if not winograd.is_faster(image, filters, geometry, machine):
         return [direct]
-    return [_Way("conv_winograd", winograd.emit, blocked, WinogradWeight(block)), direct]
+    return [Way("conv_winograd", winograd.emit, blocked, WinogradWeight(block)), direct]
 
 
-def _of_planes(way: _Way) -> _Way:
+def _of_planes(way: Way) -> Way:
     """Return the same convolution of what does not lie in blocks yet.
 
     A direct convolution reads its pixels one by one, each for all taps of its window: the

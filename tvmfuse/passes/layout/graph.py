@@ -26,7 +26,7 @@ from tvmfuse.passes.layout.rewrite import (
     operator,
     shape_of,
 )
-from tvmfuse.passes.layout.rules import ANCHORS, GROUP_RULES, RULES
+from tvmfuse.passes.layout.rules import ANCHORS, FAMILY_RULES, GROUP_RULES, RULES
 from tvmfuse.passes.partition import inline_group
 from tvmfuse.plan import Rejection
 
@@ -153,14 +153,15 @@ class _Walk:
             return None
         constants = _constants(value)
         in_blocks = frozenset(i for i, arg in enumerate(value.args) if self._is_blocked(arg))
-        name = str(value.op.name_hint)
-        whole = GROUP_RULES.get(str(function.attrs["tvmfuse.family"]))
-        for rules in (PLANE_RULES, RULES) if name in self._in_planes else (RULES,):
+        name, family = str(value.op.name_hint), str(function.attrs["tvmfuse.family"])
+        whole, own = GROUP_RULES.get(family), FAMILY_RULES.get(family)
+        tried = (PLANE_RULES, RULES) if name in self._in_planes else (RULES,)
+        for rules in tried if own is None else (own,):
             rewriter = Rewriter(function, constants, in_blocks, self._machine, self._add_kernel)
             try:
                 return rewriter.replace(whole) if whole is not None else rewriter.run(rules)
             except NotRewritable as refusal:
-                if names & ANCHORS and rewriter.has_blocks:
+                if own is not None or (names & ANCHORS and rewriter.has_blocks):
                     self.refusals[name] = str(refusal)
         return None
 

@@ -13,9 +13,8 @@ from typing import Any
 from tvmfuse._tvm import relax
 from tvmfuse._tvm.recurrence import OPERATORS
 from tvmfuse.kernels import elementwise as elementwise_kernel
-from tvmfuse.kernels import window
-from tvmfuse.kernels.conv import Window
 from tvmfuse.passes.layout.attention import attention
+from tvmfuse.passes.layout.chained import CHAINED_RULES
 from tvmfuse.passes.layout.convolution import conv, conv_transpose
 from tvmfuse.passes.layout.forms import (
     PLAIN,
@@ -25,9 +24,10 @@ from tvmfuse.passes.layout.forms import (
     Trailing,
     as_image,
 )
-from tvmfuse.passes.layout.geometry import blocked_form, kernel, require_channels_first, window_of
+from tvmfuse.passes.layout.geometry import blocked_form, require_channels_first
 from tvmfuse.passes.layout.matmul import matmul
 from tvmfuse.passes.layout.moves import concat, pad, resize, strided_slice
+from tvmfuse.passes.layout.pooling import pooling_kernel, pooling_window
 from tvmfuse.passes.layout.recurrent import recurrent
 from tvmfuse.passes.layout.rewrite import (
     Expr,
@@ -84,23 +84,8 @@ def prelu(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 
 def pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Pool blocked channels."""
-    (x,) = call.args
     blocked = blocked_form(rewriter, var)
-    require_channels_first(call.attrs)
-    if dtypes([x]) != {"float32"}:
-        raise NotRewritable("blocked pooling needs float32")
-    geometry = window_of(call.attrs, call.attrs.pool_size)
-    sizes = (as_image(shape_of(v), blocked.rank)[2:] for v in (x, var))
-    geometry = _as_large_as(geometry, *sizes)
-    is_max = "max_pool" in operator(call)
-    count = bool(call.attrs.count_include_pad)
-    if not is_max and bool(call.attrs.ceil_mode) and count:
-        raise NotRewritable("the divisor of rounded-up average pooling stays plain")
-    args = [rewriter.take(x, blocked)]
-    if is_max:
-        return kernel(rewriter, args, window.emit_max, geometry, name="max_pool"), blocked
-    emit = window.emit_mean
-    return kernel(rewriter, args, emit, geometry, name="avg_pool", count_padding=count), blocked
+    return pooling_kernel(rewriter, call, pooling_window(call, var)), blocked
 
 
 def global_pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
@@ -147,6 +132,9 @@ RULES: Mapping[str, Rule] = {
     **{f"relax.{name}": elementwise for name in (_FINITE + " " + _OTHER).split()},
 }
 
+FAMILY_RULES: Mapping[str, Mapping[str, Rule]] = {"chained": {**RULES, **CHAINED_RULES}}
+"""Rules for the operators of groups of some families, instead of :data:`RULES`."""
+
 GROUP_RULES: Mapping[str, GroupRule] = {"attention": attention, "recurrent": recurrent}
 """Rules for whole groups, by family."""
 
@@ -171,15 +159,3 @@ def _operand_form(arg: Expr, channels: int, blocked: Blocked) -> Form:
         raise NotRewritable("an operand of higher rank stays plain")
     has_channels = as_image(shape, blocked.rank)[1] == channels
     return blocked if has_channels else Trailing(blocked.rank)
-
-
-def _as_large_as(geometry: Window, size: tuple[int, ...], out: tuple[int, ...]) -> Window:
-    """Grow the padding at the end until the window gives ``out`` results (rounding up)."""
-    top, left, bottom, right = geometry.padding
-    span = geometry.span(*out)
-    bottom = max(bottom, span[0] - size[0] - top)
-    right = max(right, span[1] - size[1] - left)
-    grown = Window(geometry.kernel, geometry.strides, (top, left, bottom, right), geometry.dilation)
-    if grown.out(*size) != tuple(out):
-        raise NotRewritable("the window does not give the declared shape")
-    return grown
