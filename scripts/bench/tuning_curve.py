@@ -124,7 +124,7 @@ def _kernels_text(kernels: list[Measured]) -> str:
     others = [kernel for kernel in kernels if _has_gain(kernel)]
     said = (
         f"On {len(kernels) - len(others)} of {len(kernels)} kernels the default is within "
-        f"{1 - _SAME:.0%} of the best point that an exhaustive search finds. "
+        f"{100 * (1 - _SAME):.0f} % of the best point that an exhaustive search finds. "
     )
     if not others:
         return said
