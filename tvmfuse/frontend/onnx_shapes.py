@@ -109,7 +109,7 @@ def _check_closed(graph: onnx.GraphProto, name: str) -> None:
     shape = _describe(left[0], default="1")
     raise ModelError(
         f"{name}: every extent of an input must be known, but these are open: {listed}: "
-        f"bind each, for example with --shape '{left[0].name}={shape}', "
+        f"bind each, for example with --shape '{left[0].name}={shape}' (your extents for 1), "
         f"or in Python with shapes={{{left[0].name!r}: ({shape},)}}"
     )
 

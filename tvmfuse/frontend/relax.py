@@ -124,7 +124,7 @@ def _check_closed(module: Any, names: Sequence[str], label: str) -> None:
         raise ModelError(
             f"{label}: every extent of an input must be known, but these are open: "
             f"{', '.join(map(str, left))}: bind each, for example with "
-            f"--shape '{left[0].name}={shape}', or in Python with "
+            f"--shape '{left[0].name}={shape}' (your extents for 1), or in Python with "
             f"shapes={{{left[0].name!r}: ({shape},)}}"
         )
 
