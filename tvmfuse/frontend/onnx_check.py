@@ -34,6 +34,8 @@ _DTYPES = frozenset(
         TensorProto.DOUBLE,
     }
 )
+# Of weights only.
+_NARROW = frozenset({TensorProto.INT4, TensorProto.UINT4})
 """Element types that are compiled."""
 
 
@@ -87,7 +89,7 @@ def check_interface(graph: onnx.GraphProto, name: str) -> None:
     for value in (*graph.input, *graph.output):
         _check_type(value, name)
     for tensor in tensors(graph):
-        if tensor.data_type not in _DTYPES:
+        if tensor.data_type not in _DTYPES | _NARROW:
             raise ModelError(
                 f"{name}: the constant {tensor.name!r} has elements of type "
                 f"{_dtype(tensor.data_type)}, which cannot be compiled: {_advice()}"

@@ -192,6 +192,8 @@ def _is_worth_folding(node: onnx_ir.Node) -> bool:
         is_bytes = node.inputs[0].dtype in (onnx_ir.DataType.INT8, onnx_ir.DataType.UINT8)
         if is_bytes and node.inputs[0].shape is not None and len(node.inputs[0].shape) > 1:
             return False
+    if node.op_type == "DequantizeLinear" and "block_size" in node.attributes:
+        return False
     shapes = [output.shape for output in node.outputs if output.shape is not None]
     sizes = [math.prod(extent for extent in s if isinstance(extent, int)) for s in shapes]
     return max(sizes, default=0) <= LARGEST_CONSTANT

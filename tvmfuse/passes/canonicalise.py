@@ -13,6 +13,7 @@ from tvmfuse.passes.rules.composites import recognise
 from tvmfuse.passes.rules.cross_entropy import gather_for_one_hot, write_nll_loss_out
 from tvmfuse.passes.rules.fold import fold_constant, fold_constants
 from tvmfuse.passes.rules.group_norm import group_norm_for_views, parameters_into_group_norm
+from tvmfuse.passes.rules.narrow_weight import narrow_weight
 from tvmfuse.passes.rules.quantised import integer_convolution, integer_product
 from tvmfuse.passes.rules.share import share_equal_values
 from tvmfuse.passes.rules.slices import product_of_slices
@@ -80,6 +81,7 @@ _SIMPLIFICATIONS = (
     integer_product,
     integer_convolution,
     byte_weight,
+    narrow_weight,
     product_of_slices,
     write_attention_out,
     write_nll_loss_out,

@@ -20,6 +20,7 @@ from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.group_norm_act import GroupNormAct
 from tvmfuse.patterns.level import Level
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
+from tvmfuse.patterns.narrow_matmul import NarrowMatmul
 from tvmfuse.patterns.norm_linear import NormLinear
 from tvmfuse.patterns.rope import Rope
 from tvmfuse.patterns.row_statistics import RowStatistics
@@ -99,6 +100,7 @@ def builtin() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
     named = (
         ConvBnAct(),
+        NarrowMatmul(),
         MatmulBiasAct(),
         Gated(),
         EmbedNorm(),

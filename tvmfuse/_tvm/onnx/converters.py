@@ -7,6 +7,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from tvmfuse._tvm.onnx import (
     arithmetic,
     elementwise,
+    grouped,
     indexing,
     losses,
     normalization,
@@ -23,6 +24,7 @@ CONVERTERS = {
     "Cast": quantized.convert_cast,
     "Clip": elementwise.convert_clip,
     "ConvInteger": quantized.convert_conv_integer,
+    "DequantizeLinear": grouped.convert_dequantize_linear,
     "Equal": arithmetic.convert_equal,
     "GRU": recurrent.convert_gru,
     "Gather": indexing.convert_gather,
@@ -46,6 +48,7 @@ CONVERTERS = {
     "SoftmaxCrossEntropyLoss": losses.convert_softmax_cross_entropy_loss,
     "Unsqueeze": shapes.convert_unsqueeze,
     "com.microsoft.DynamicQuantizeLSTM": recurrent.convert_dynamic_quantize_lstm,
+    "com.microsoft.MatMulNBits": grouped.convert_matmul_n_bits,
     "com.microsoft.RotaryEmbedding": rotary.convert_microsoft_rotary_embedding,
 }
 

@@ -23,6 +23,7 @@ from tvmfuse._tvm import relax, tvm
 from tvmfuse._tvm.failures import FAILURES, reason
 from tvmfuse._tvm.labels import with_label
 from tvmfuse._tvm.onnx.converters import CONVERTERS, qualified
+from tvmfuse._tvm.onnx.grouped import array_of
 from tvmfuse._tvm.onnx.node import Node, dtype_of, extents, is_tensor
 from tvmfuse._tvm.onnx.weights import lift_weights
 from tvmfuse.errors import ModelError
@@ -101,6 +102,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Do nothing: operators are checked earlier, in subgraphs too."""
+
+    def _parse_array(self, tensor: onnx.TensorProto) -> Any:
+        return array_of(tensor)
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         super()._parse_graph_initializers(graph)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import blocks, reading
 from tvmfuse.kernels.blocks import Block, Choose, Loop, Schedule
-from tvmfuse.kernels.gemm import direct, dots
+from tvmfuse.kernels.gemm import direct, dots, narrow
 from tvmfuse.kernels.steps import compute_first
 from tvmfuse.kernels.tiling import (
     GemmTile,
@@ -31,6 +31,10 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     few = blocks.find(sch, direct.DIRECT)
     if few is not None:
         direct.schedule(sch, few, machine, choose)
+        return
+    stored = blocks.find(sch, narrow.NARROW)
+    if stored is not None:
+        narrow.schedule(sch, stored, machine, choose)
         return
     anchors, out = blocks.find_all(sch, "anchor"), blocks.sole_output(sch)
     tile = _tile(sch, anchors)

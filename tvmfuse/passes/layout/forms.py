@@ -18,8 +18,10 @@ from tvmfuse.kernels.tiling import ceil_div, round_up
 from tvmfuse.passes.layout.integer_forms import (
     ChannelSums,
     ColumnSums,
+    GroupRows,
     IntegerConvWeight,
     IntegerPanels,
+    NarrowPanels,
 )
 
 Shape = tuple[int, ...]
@@ -306,6 +308,8 @@ Form = (
     | ColumnSums
     | IntegerConvWeight
     | ChannelSums
+    | NarrowPanels
+    | GroupRows
 )
 
 PLAIN = Plain()

@@ -16,6 +16,7 @@ from tvmfuse._tvm import relax, tvm, tvm_ffi
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.layout.convert import arranging, unblocking
 from tvmfuse.passes.layout.forms import PLAIN, Blocked, Form, Trailing
+from tvmfuse.passes.layout.narrow import stored_weights
 from tvmfuse.passes.layout.planes import RULES as PLANE_RULES
 from tvmfuse.passes.layout.planes import copy_cost, cost_of
 from tvmfuse.passes.layout.regions import Regions
@@ -154,10 +155,19 @@ class _Walk:
         constants = _constants(value)
         in_blocks = frozenset(i for i, arg in enumerate(value.args) if self._is_blocked(arg))
         name, family = str(value.op.name_hint), str(function.attrs["tvmfuse.family"])
+        stored, skipped = stored_weights(function)
         whole, own = GROUP_RULES.get(family), FAMILY_RULES.get(family)
         tried = (PLANE_RULES, RULES) if name in self._in_planes else (RULES,)
         for rules in tried if own is None else (own,):
-            rewriter = Rewriter(function, constants, in_blocks, self._machine, self._add_kernel)
+            rewriter = Rewriter(
+                function,
+                constants,
+                in_blocks,
+                self._machine,
+                self._add_kernel,
+                stored_weights=stored,
+                skipped=skipped,
+            )
             try:
                 return rewriter.replace(whole) if whole is not None else rewriter.run(rules)
             except NotRewritable as refusal:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvmfuse.kernels.gemm.integer import IntegerPlan, column_sums, pack_integers
+from tvmfuse.kernels.gemm.narrow import Narrow, pack_narrow, pack_scales
 from tvmfuse.kernels.integer_conv import channel_sums, pack_conv
 from tvmfuse.kernels.tiling import ceil_div
 
@@ -48,6 +49,40 @@ class ColumnSums:
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
         return column_sums(array.reshape(array.shape[-2:]))
+
+
+@dataclass(frozen=True)
+class NarrowPanels:
+    """(groups, group, n) becomes panels of bytes: see :func:`gemm.narrow.pack_narrow`."""
+
+    stored: Narrow
+    dtype: str
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        groups, group, n = shape
+        columns = self.stored.columns
+        return (ceil_div(n, columns), groups, group // self.stored.per_byte, columns)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return pack_narrow(array, self.stored)
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """(groups, 1, n) becomes (n / columns, groups, columns), filled with zeros."""
+
+    columns: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        groups, _, n = shape
+        return (ceil_div(n, self.columns), groups, self.columns)
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return pack_scales(array, self.columns)
 
 
 @dataclass(frozen=True)

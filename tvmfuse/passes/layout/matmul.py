@@ -11,6 +11,7 @@ from tvmfuse.kernels.half import FLOATS
 from tvmfuse.kernels.tiling import gemm_tile
 from tvmfuse.passes.layout.forms import PLAIN, Form, Panels
 from tvmfuse.passes.layout.integer_forms import ColumnSums, IntegerPanels
+from tvmfuse.passes.layout.narrow import narrow_matmul
 from tvmfuse.passes.layout.rewrite import (
     Expr,
     NotRewritable,
@@ -29,6 +30,9 @@ _MATRIX_RANK = 2
 def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Multiply by a packed constant weight."""
     x, weight = call.args
+    stored = rewriter.stored_weights.get(weight)
+    if stored is not None:
+        return narrow_matmul(rewriter, x, stored), PLAIN
     if not rewriter.is_constant(weight):
         return _few_rows(rewriter, x, weight, var), PLAIN
     rows, shape = shape_of(x), shape_of(weight)

@@ -61,6 +61,10 @@ class Rewriter:
     add_kernel : callable
         Adds a kernel to the module, by a name that is wished for, and returns its
         global variable; equal kernels share one.
+    stored_weights : Mapping
+        By the weight of a product, the constants that it takes in instead.
+    skipped : frozenset
+        Variables that only make such weights.
     """
 
     function: Any
@@ -68,6 +72,8 @@ class Rewriter:
     in_blocks: frozenset[int]
     machine: Machine
     add_kernel: Callable[[Any, str], Any]
+    stored_weights: Mapping[Var, tuple[Expr, Expr, Expr]] = field(default_factory=dict)
+    skipped: frozenset[Var] = frozenset()
     _params: dict[tuple[int, Form], Var] = field(default_factory=dict)
     _values: dict[Var, tuple[Var, Form]] = field(default_factory=dict)
     _bindings: list[Any] = field(default_factory=list)
@@ -85,6 +91,8 @@ class Rewriter:
         results = list(body.body.fields) if isinstance(body.body, relax.Tuple) else [body.body]
         for binding in body.blocks[0].bindings:
             call = binding.value
+            if binding.var in self.skipped:
+                continue
             if operator(call) in PROLOGUES and self._feeds_products_only(binding.var):
                 self._prologues[binding.var] = call
                 continue

@@ -12,6 +12,7 @@ from tvmfuse._tvm import relax, tirx, tvm
 from tvmfuse.passes.constants import Array, constant, to_constant
 from tvmfuse.passes.outline import renamed
 from tvmfuse.passes.rewrite import replaced, tidied, with_functions
+from tvmfuse.passes.rules.narrow_weight import is_narrow_weight
 from tvmfuse.passes.rules.quantised import is_weight_of_quantised
 from tvmfuse.passes.rules.weight_only import is_weight_of_few_rows
 from tvmfuse.patterns import operators
@@ -23,6 +24,8 @@ from tvmfuse.plan import TensorInfo
 _SMALL_BYTES = 64 * 1024
 _WIDENING = ("relax.astype", "relax.dequantize")
 _WIDENED = 4  # from bytes to float32
+# What products take as it is stored.
+_KEPT = (is_weight_of_quantised, is_weight_of_few_rows, is_narrow_weight)
 
 
 def fold_constants(mod: Any) -> Any:
@@ -68,7 +71,7 @@ def _known_value(flow: Dataflow, position: int, known: Mapping[Any, Any]) -> Any
         return None
     if not _is_worth_keeping(call):
         return None
-    if is_weight_of_quantised(flow, position) or is_weight_of_few_rows(flow, position):
+    if any(is_kept(flow, position) for is_kept in _KEPT):
         return None
     arrays = [constant(arg) for arg in operators.tensors(call)]
     if operator in _BY_NUMPY and all(array is not None for array in arrays):
