@@ -6,6 +6,7 @@ from tvmfuse import testing
 from tvmfuse._tvm import relax, tirx
 from tvmfuse.passes.collect import collect
 from tvmfuse.patterns.base import Case, Generator, Match, Operand
+from tvmfuse.patterns.recompute import Recompute
 from tvmfuse.patterns.registry import Registry, default
 
 SQUARE = Operand((4, 4))
@@ -60,6 +61,16 @@ class TestLegality:
         (found,) = collected(graph, Registry((Proposal(0, 1, 2),)), x=SQUARE).candidates
         assert (found.recomputes, found.provides) == ((0, 1), (2,))
         assert len(found.graph.outputs) == 1
+
+    def test_copy_may_lead_out_and_back_for_others_get_the_value_elsewhere(self):
+        def graph(op, x):
+            mask = op.exp(x)
+            return op.add(mask, op.sum(mask))
+
+        found = collected(graph, Registry((Proposal(0, 2), Recompute())), x=SQUARE)
+        assert [(c.bindings, c.recomputes) for c in found.candidates if 2 in c.bindings] == [
+            ((0, 2), (0,))
+        ]
 
     def test_nothing_is_copied_for_a_product_or_for_two_ends(self):
         def behind_a_product(op, x):
@@ -205,7 +216,7 @@ class TestPatternsInUse:
             total = op.sum(first)
             return op.tanh(op.add(first, total)), op.negative(first)
 
-        parts = [set(c.bindings) for c in collected(graph, x=SQUARE).candidates]
+        parts = [set(c.provides) for c in collected(graph, x=SQUARE).candidates]
         assert parts
         assert not any({0, 2} <= part for part in parts)
 

@@ -200,7 +200,7 @@ def _illegal(
         return f"the intermediate {_leak(flow, members, outputs[0])}"
     if len(outputs) > 1 and any(isinstance(flow.var(i).ty, relax.TupleType) for i in outputs):
         return "one of its several results is a tuple"
-    if not flow.is_convex(members):
+    if not flow.is_convex(members, copies=copies):
         return "an operator between its parts depends on one and feeds another"
     return ""
 

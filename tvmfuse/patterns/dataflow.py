@@ -169,20 +169,22 @@ class Dataflow:
             if i in self.escaping or any(user not in inside for user in self.users[i])
         )
 
-    def is_convex(self, members: Iterable[int]) -> bool:
+    def is_convex(self, members: Iterable[int], *, copies: Iterable[int] = ()) -> bool:
         """Tell whether no path leaves ``members`` and comes back.
 
         One sweep from the first to the last member: an outside binding that reads a
-        member is tainted, and so is one that reads a tainted one.
+        member is tainted, and so is one that reads a tainted one. Others get the value of
+        ``copies`` from elsewhere: nothing leaves by them.
         """
         inside = set(members)
+        given = inside.difference(copies)
         tainted: set[int] = set()
         for i in range(min(inside), max(inside) + 1):
             reads = self.deps[i]
             if i in inside:
                 if any(read in tainted for read in reads):
                     return False
-            elif any(read in inside or read in tainted for read in reads):
+            elif any(read in given or read in tainted for read in reads):
                 tainted.add(i)
         return True
 

@@ -169,8 +169,8 @@ class Elementwise(Generator):
 
         Only the latter with moves: what follows an anchor costs least in its registers.
         """
-        able = {i for i in range(len(flow.bindings)) if _is_able(flow, i)}
-        moving = able | {i for i in range(len(flow.bindings)) if _is_move(flow, i)}
+        able = {i for i in range(len(flow.bindings)) if is_able(flow, i)}
+        moving = able | {i for i in range(len(flow.bindings)) if is_move(flow, i)}
         seen: set[tuple[int, ...]] = set()
         for members in (able, able - taken, moving - taken):
             early = _stages(flow, members)
@@ -182,11 +182,12 @@ class Elementwise(Generator):
                             yield Match(part, "elementwise")
 
 
-def _is_able(flow: Dataflow, position: int) -> bool:
+def is_able(flow: Dataflow, position: int) -> bool:
+    """Whether an operator computes each element of its result from those at one place."""
     return flow.kinds[position] in ("elementwise", "broadcast") and flow.groupable[position]
 
 
-def _is_move(flow: Dataflow, position: int) -> bool:
+def is_move(flow: Dataflow, position: int) -> bool:
     """Whether an operator copies elements from places that the compiler knows."""
     name = flow.operators[position].removeprefix("relax.")
     if name not in _MOVES or not flow.groupable[position]:

@@ -22,6 +22,7 @@ from tvmfuse.patterns.level import Level
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.narrow_matmul import NarrowMatmul
 from tvmfuse.patterns.norm_linear import NormLinear
+from tvmfuse.patterns.recompute import Recompute
 from tvmfuse.patterns.rope import Rope
 from tvmfuse.patterns.row_statistics import RowStatistics
 from tvmfuse.patterns.siblings import Siblings
@@ -112,4 +113,5 @@ def builtin() -> Registry:
         Rope(),
     )
     anchored = (TransposedMatmul(), Epilogue(), NormLinear(), DepthwisePointwise(), ConvPool())
-    return Registry((*named, *anchored, Siblings(), RowStatistics(), Level(), Elementwise()))
+    generic = (Siblings(), RowStatistics(), Level(), Elementwise(), Recompute())
+    return Registry((*named, *anchored, *generic))

@@ -119,18 +119,20 @@ class _Search:
         results = self._problem.graph.results
         at = {b: len(self._values) + i for i, b in enumerate(set(recomputed) - set(results))}
         self._values += [recomputed[binding] for binding in at]
-        reads = [self._problem.dependencies.reads(item.candidate) for item in self._problem.items]
+        reading: defaultdict[int, list[int]] = defaultdict(list)
+        for i, item in enumerate(self._problem.items):
+            for binding in self._problem.dependencies.reads(item.candidate):
+                reading[binding].append(i)
         for binding, dropped in at.items():
-            self._rows += self._needed(binding, dropped, reads, at)
-        self._rows += self._hidden(reads)
+            self._rows += self._needed(binding, dropped, reading[binding], at)
+        self._rows += self._hidden(reading)
 
     def _needed(
-        self, binding: int, dropped: int, reads: Sequence[set[int]], at: Mapping[int, int]
+        self, binding: int, dropped: int, reading: Sequence[int], at: Mapping[int, int]
     ) -> Iterator[Row]:
         """Yield when a binding must be provided: somebody outside reads it."""
-        for i, item in enumerate(self._problem.items):
-            if binding in reads[i] or binding in item.candidate.provides:
-                yield Row((dropped, i), 1)
+        for i in sorted({*reading, *self._holders[binding]}):
+            yield Row((dropped, i), 1)
         for reader in self._problem.dependencies.readers(binding):
             own = tuple(
                 i
@@ -139,7 +141,7 @@ class _Search:
             )
             yield Row((dropped,), 0, given=(*own, *([at[reader]] if reader in at else [])))
 
-    def _hidden(self, reads: Sequence[set[int]]) -> Iterator[Row]:
+    def _hidden(self, reading: Mapping[int, Sequence[int]]) -> Iterator[Row]:
         """Yield which groups read what another keeps to itself."""
         graph = self._problem.graph
         for i, item in enumerate(self._problem.items):
@@ -149,9 +151,8 @@ class _Search:
                 for binding in given - set(graph.results)
                 if inside.issuperset(self._problem.dependencies.readers(binding))
             }
-            for j, read in enumerate(reads):
-                if j != i and not kept.isdisjoint(read):
-                    yield Row((i, j), 1)
+            for j in sorted({j for binding in kept for j in reading.get(binding, ())} - {i}):
+                yield Row((i, j), 1)
 
     def _solve_again(self, old: Selection, touched: frozenset[int]) -> Selection:
         """Solve the components that hold a touched item; keep the choice in all others."""
