@@ -62,6 +62,17 @@ def test_threads_meet_between_steps(cell: str) -> None:
     check(layer)
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("constants", [("weight",), ()], ids=["packed before", "packed here"])
+def test_a_single_step_keeps_nothing_in_memory(cell: str, constants: tuple[str, ...]) -> None:
+    layer = recurrence.layer(
+        cell, steps=1, batch=1, hidden=300, reset_after=cell == "gru", constants=constants
+    )
+    (kernel,) = prepare(layer.module(), on(MACHINE)).schedules.kernels.values()
+    assert ("planes" in kernel.function.script()) is False
+    check(layer)
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda a: a.name)
 def test_every_activation_is_right(activation: Activation) -> None:
     check(recurrence.layer("rnn", activations=[activation]))

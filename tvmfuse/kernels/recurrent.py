@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmfuse._tvm import tirx
-from tvmfuse._tvm.recurrence import Recurrence
+from tvmfuse._tvm.recurrence import DEFAULT_ACTIVATIONS, Activation, Recurrence
 from tvmfuse.kernels import statements as st
 from tvmfuse.kernels.blocks import Choose, Schedule
-from tvmfuse.kernels.recurrent_cells import Memory, Phase, Row, Sizes, phases
+from tvmfuse.kernels.recurrent_cells import Memory, Phase, Place, Row, Sizes, Sum, phases
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
 from tvmfuse.kernels.tiling import Machine
 
@@ -69,16 +69,63 @@ def emit(recurrence: Recurrence, operands: Sequence[Tensor], machine: Machine) -
     """
     x, _, state, *_ = operands
     directions, batch, hidden = (int(d) for d in state.shape)
-    sizes = Sizes(x.shape[0], batch, directions, hidden, recurrence.gates, machine.lanes)
+    order = tuple(range(recurrence.gates))
+    sizes = Sizes(x.shape[0], batch, directions, hidden, order, machine.lanes)
     last = (directions, batch, hidden)
     results: list[tuple[str, Sequence[Expr]]] = [("every", (x.shape[0], *last)), ("last", last)]
     results += [("last_cell", last)] * (recurrence.states - 1)
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
-        memory = Memory(recurrence, sizes, recurrence.named(ins), outs)
+        memory = Memory(recurrence, sizes, recurrence.named(ins), [Place(out) for out in outs])
         return _Layer(memory, machine).statement()
 
     return st.kernels(results, operands, body)
+
+
+def emit_cell(
+    terms: Sequence[Tensor],
+    operands: Sequence[Tensor],
+    machine: Machine,
+    *,
+    order: tuple[int, ...],
+) -> list[Tensor]:
+    """Emit one step of an LSTM in float32, whose tensors have neither steps nor directions.
+
+    Parameters
+    ----------
+    terms : Sequence[te.Tensor]
+        What is added to the product, (batch, 4 * hidden) or any shape that stretches to it.
+    operands : Sequence[te.Tensor]
+        The weight as in :func:`emit`, the state and the cell, (batch, hidden).
+    machine : Machine
+        The device.
+    order : tuple of int
+        Which quarter of the columns is the input, output, forget and cell gate. The packed
+        weight has them in this order already.
+
+    Returns
+    -------
+    list of te.Tensor
+        The new state and the new cell.
+    """
+    batch, hidden = (int(d) for d in operands[1].shape)
+    activations = tuple(Activation(name) for name in DEFAULT_ACTIVATIONS["lstm"])
+    recurrence = Recurrence("lstm", (False,), (activations,))
+    sizes = Sizes(1, batch, 1, hidden, order, machine.lanes)
+
+    def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
+        added, (weight, state, cell) = ins[: len(terms)], ins[len(terms) :]
+        named = {
+            "x": Sum(added),
+            "weight": weight,
+            "state": Place(state, lacking=1),
+            "cell": Place(cell, lacking=1),
+        }
+        results = [None, *(Place(out, lacking=1) for out in outs)]
+        return _Layer(Memory(recurrence, sizes, named, results), machine).statement()
+
+    shape = (batch, hidden)
+    return st.kernels([("state", shape), ("cell", shape)], [*terms, *operands], body)
 
 
 def schedule(_sch: Schedule, _machine: Machine, _choose: Choose) -> None:
@@ -102,19 +149,24 @@ class _Layer:
             and work >= _MIN_STEP
             and work * s.known_steps >= _MIN_PARALLEL_STEPS
         )
+        # One loop starts its threads by itself; several share them.
+        is_one_loop = memory.is_single and self._packed is self._weight
+        self._is_shared = self._is_parallel and not is_one_loop
 
     def statement(self) -> Stmt:
         """Return the whole kernel."""
-        buffers = [self._m.planes]
-        parts = [self._tasks(self._m.begin), st.loop(self._s.count, self._step)]
-        parts.append(self._tasks(self._m.end))
+        if self._m.is_single:
+            buffers, parts = [], [self._step(st.number(0))]
+        else:
+            steps = st.loop(self._s.count, self._step)
+            buffers = [self._m.planes]
+            parts = [self._tasks(self._m.begin), steps, self._tasks(self._m.end)]
         if self._packed is not self._weight:
             buffers.append(self._packed)
             parts.insert(0, self._tasks(self._pack))
         whole = st.seq(parts)
-        return st.holding(
-            buffers, st.together(whole) if self._is_parallel else whole, family=_FAMILY
-        )
+        whole = st.together(whole) if self._is_shared else whole
+        return st.holding(buffers, whole, family=_FAMILY)
 
     def _step(self, step: Expr) -> Stmt:
         def task(phase: Phase) -> Task:
@@ -134,7 +186,7 @@ class _Layer:
             return tirx.IfThenElse(j < s.blocks - 1, task(d, j, s.lanes), task(d, j, rest))
 
         loop = st.tasks(s.directions * s.blocks, of, is_parallel=self._is_parallel)
-        return st.before_others(loop) if self._is_parallel else loop
+        return st.before_others(loop) if self._is_shared else loop
 
     def _tiles(self, phase: Phase, row: Row) -> Stmt:
         """Return a phase of one block of units, by register tiles of the batch."""

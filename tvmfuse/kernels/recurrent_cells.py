@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +21,22 @@ _OUTPUT = 2  # the activation of an LSTM's output, behind those of gates and can
 
 @dataclass(frozen=True)
 class Sizes:
-    """Extents of a layer, see :mod:`tvmfuse._tvm.recurrence`; ``steps`` may be symbolic."""
+    """Extents of a layer, see :mod:`tvmfuse._tvm.recurrence`; ``steps`` may be symbolic.
+
+    ``order`` says which part of the columns of ``x`` is which gate.
+    """
 
     steps: Any
     batch: int
     directions: int
     hidden: int
-    gates: int
+    order: tuple[int, ...]
     lanes: int
+
+    @property
+    def gates(self) -> int:
+        """Number of gates."""
+        return len(self.order)
 
     @property
     def blocks(self) -> int:
@@ -40,6 +48,10 @@ class Sizes:
         """The steps where they are known when compiling, else one."""
         return int(self.steps) if isinstance(self.steps, int | tirx.IntImm) else 1
 
+    def steps_are(self, count: int) -> bool:
+        """Whether there are known to be that many steps."""
+        return isinstance(self.steps, int | tirx.IntImm) and int(self.steps) == count
+
     @property
     def count(self) -> Expr:
         """The steps as a 32-bit number."""
@@ -48,20 +60,64 @@ class Sizes:
         return tirx.Cast("int32", self.steps)
 
 
+@dataclass(frozen=True)
+class Place:
+    """A buffer without the leading axes of what stands for it in a layer.
+
+    Parameters
+    ----------
+    buffer : Buffer
+        What is read and written.
+    lacking : int
+        How many leading indices, all 0, it does not have.
+    """
+
+    buffer: Buffer
+    lacking: int = 0
+
+    def __getitem__(self, index: tuple[Expr, ...]) -> Expr:
+        return self.buffer[index[self.lacking :]]
+
+    def store(self, value: Expr, *index: Expr) -> Stmt:
+        """Return the assignment of ``value`` to an element."""
+        return st.store(self.buffer, value, *index[self.lacking :])
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What is added to the product of a single step: the sum of tensors that stretch."""
+
+    terms: Sequence[Buffer]
+
+    def __getitem__(self, index: tuple[Expr, ...]) -> Expr:
+        parts = [term[_stretched(term, index)] for term in self.terms]
+        total = parts[0] if parts else st.f32(0.0)
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+
+def _stretched(term: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    own = index[len(index) - len(term.shape) :]
+    return tuple(st.number(0) if int(d) == 1 else i for d, i in zip(term.shape, own, strict=True))
+
+
 class Memory:
-    """Where a layer reads and writes."""
+    """Where a layer reads and writes; results that nobody asks for are None."""
 
     def __init__(
         self,
         recurrence: Recurrence,
         sizes: Sizes,
-        operands: dict[str, Buffer],
-        results: Sequence[Buffer],
+        operands: Mapping[str, Any],
+        results: Sequence[Place | None],
     ) -> None:
         self.recurrence, self.sizes, self.operands = recurrence, sizes, operands
         self.every, self.last, *cells = results
-        self.cells = cells
+        self.cells = [cell for cell in cells if cell is not None]
         has_reset = recurrence.cell == "gru" and not recurrence.reset_after
+        # A single step reads what it is given, and writes what it returns.
+        self.is_single = sizes.steps_are(1) and not has_reset
         width = sizes.blocks * sizes.lanes
         shape = (4 if has_reset else 2, sizes.directions, sizes.batch, width)
         self.planes = st.scratch(shape, "planes")
@@ -73,7 +129,7 @@ class Memory:
             at = j * self.sizes.lanes + v
             copies = [st.store(self.planes, self.operands["state"][d, b, at], 0, d, b, at)]
             for cell in self.cells:
-                copies.append(st.store(cell, self.operands["cell"][d, b, at], d, b, at))
+                copies.append(cell.store(self.operands["cell"][d, b, at], d, b, at))
             return st.seq(copies)
 
         return self._rows(width, row)
@@ -83,7 +139,8 @@ class Memory:
 
         def row(b: Expr, v: Expr) -> Stmt:
             at = j * self.sizes.lanes + v
-            return st.store(self.last, self.planes[self.sizes.count % 2, d, b, at], d, b, at)
+            assert self.last is not None
+            return self.last.store(self.planes[self.sizes.count % 2, d, b, at], d, b, at)
 
         return self._rows(width, row)
 
@@ -105,7 +162,7 @@ class Row:
     def x(self, b: Expr, gate: int, v: Expr) -> Expr:
         """Return the product of the sequence with the input weights."""
         s = self.memory.sizes
-        column = (self.d * s.gates + gate) * s.hidden + self.unit(v)
+        column = (self.d * s.gates + s.order[gate]) * s.hidden + self.unit(v)
         return self.memory.operands["x"][self.time(b), b, column]
 
     def plane(self, which: Expr, b: Expr, at: Expr) -> Expr:
@@ -114,10 +171,14 @@ class Row:
 
     def state(self, b: Expr, at: Expr) -> Expr:
         """Return the state before the step."""
+        if self.memory.is_single:
+            return self.memory.operands["state"][self.d, b, at]
         return self.plane(self.step % 2, b, at)
 
     def cell(self, b: Expr, v: Expr) -> Expr:
-        """Return the cell, before or after the step."""
+        """Return the cell before the step."""
+        if self.memory.is_single:
+            return self.memory.operands["cell"][self.d, b, self.unit(v)]
         return self.memory.cells[0][self.d, b, self.unit(v)]
 
     def weight(self, name: str, part: int, v: Expr) -> Expr:
@@ -167,13 +228,16 @@ class Row:
             unit = self.unit(v)
             kept = shown(state[v], self.state(b, unit))
             every = shown(state[v], st.f32(0.0))
-            stores = [
-                st.store(m.planes, kept, 1 - self.step % 2, self.d, b, unit),
-                st.store(m.every, every, self.time(b), self.d, b, unit),
-            ]
+            if m.is_single:
+                assert m.last is not None
+                stores = [m.last.store(kept, self.d, b, unit)]
+            else:
+                stores = [st.store(m.planes, kept, 1 - self.step % 2, self.d, b, unit)]
+            if m.every is not None:
+                stores.append(m.every.store(every, self.time(b), self.d, b, unit))
             if cell is not None:
                 kept = shown(cell[v], self.cell(b, v))
-                stores.append(st.store(m.cells[0], kept, self.d, b, unit))
+                stores.append(m.cells[0].store(kept, self.d, b, unit))
             return st.seq(stores)
 
         return self.vectors(lane)

@@ -182,7 +182,7 @@ class _Kernels:
         """Describe what a group is made of."""
         return Origin(
             str(group.attrs["tvmfuse.pattern"]),
-            tuple(str(getattr(b.value.op, "name", "")) for b in group.body.blocks[0].bindings),
+            tuple(_operator(binding.value) for binding in group.body.blocks[0].bindings),
             (_bindings(group),),
         )
 
@@ -230,6 +230,11 @@ def _nesting(group: Any, operators: Set[str]) -> int:
         name = str(getattr(getattr(binding.value, "op", None), "name", ""))
         depths[binding.var] = max(below, default=0) + (name in operators)
     return max(depths.values(), default=0)
+
+
+def _operator(value: Any) -> str:
+    """Return the operator that a binding calls; "" where it takes a tuple apart."""
+    return str(getattr(getattr(value, "op", None), "name", ""))
 
 
 def _is_group(function: Any) -> bool:

@@ -19,6 +19,7 @@ from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.group_norm_act import GroupNormAct
 from tvmfuse.patterns.level import Level
+from tvmfuse.patterns.lstm_cell import LstmCell
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.narrow_matmul import NarrowMatmul
 from tvmfuse.patterns.norm_linear import NormLinear
@@ -111,6 +112,7 @@ def builtin() -> Registry:
         Softmax(),
         FusedAttention(),
         Rope(),
+        LstmCell(),
     )
     anchored = (TransposedMatmul(), Epilogue(), NormLinear(), DepthwisePointwise(), ConvPool())
     generic = (Siblings(), RowStatistics(), Level(), Elementwise(), Recompute())

@@ -253,26 +253,27 @@ class Panels:
 
 @dataclass(frozen=True)
 class Units:
-    """(D, H, gates * H) becomes (D, H / lanes, H, gates, lanes), filled with zeros.
+    """([D,] H, gates * H) becomes (D, H / lanes, H, gates, lanes), filled with zeros.
 
-    See :mod:`tvmfuse.kernels.recurrent`.
+    The gates are put into ``order``. See :mod:`tvmfuse.kernels.recurrent`.
     """
 
-    gates: int
+    order: tuple[int, ...]
     lanes: int
 
     def shape(self, shape: Shape) -> Shape:
         """See :meth:`Plain.shape`."""
-        directions, hidden, _ = shape
-        return (directions, ceil_div(hidden, self.lanes), hidden, self.gates, self.lanes)
+        *directions, hidden, _ = shape
+        count = directions[0] if directions else 1
+        return (count, ceil_div(hidden, self.lanes), hidden, len(self.order), self.lanes)
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
-        directions, hidden, _ = array.shape
-        width = round_up(hidden, self.lanes)
-        full = np.zeros((directions, hidden, self.gates, width), array.dtype)
-        full[..., :hidden] = array.reshape(directions, hidden, self.gates, hidden)
-        parts = full.reshape(directions, hidden, self.gates, -1, self.lanes)
+        hidden, gates = array.shape[-2], len(self.order)
+        by_gate = array.reshape(-1, hidden, gates, hidden)[:, :, list(self.order)]
+        full = np.zeros((len(by_gate), hidden, gates, round_up(hidden, self.lanes)), array.dtype)
+        full[..., :hidden] = by_gate
+        parts = full.reshape(len(by_gate), hidden, gates, -1, self.lanes)
         return np.ascontiguousarray(parts.transpose(0, 3, 1, 2, 4))
 
 

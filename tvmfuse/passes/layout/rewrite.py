@@ -87,9 +87,8 @@ class Rewriter:
         NotRewritable
             An operator has no rule, or its rule refused.
         """
-        body = self.function.body
-        results = list(body.body.fields) if isinstance(body.body, relax.Tuple) else [body.body]
-        for binding in body.blocks[0].bindings:
+        results = self.results
+        for binding in self.function.body.blocks[0].bindings:
             call = binding.value
             if binding.var in self.skipped:
                 continue
@@ -105,22 +104,32 @@ class Rewriter:
         return self._rewritten(results)
 
     def replace(self, rule: GroupRule) -> Rewritten:
-        """Rewrite the group as a whole, by one expression for its only result.
+        """Rewrite the group as a whole, by one expression: its result, or all of them in order.
 
         Raises
         ------
         NotRewritable
             The rule refused.
         """
-        result = self.function.body.body
         expr, form = rule(self)
-        self._values[result] = (self.emit(expr, str(result.name), kind=relax.Var), form)
-        return self._rewritten([result])
+        whole = self.emit(expr, str(self.results[0].name), kind=relax.Var)
+        return self._finished(whole, [form] * len(self.results))
+
+    @property
+    def results(self) -> list[Var]:
+        """The variables that the group returns."""
+        value = self.function.body.body
+        return list(value.fields) if isinstance(value, relax.Tuple) else [value]
 
     def _rewritten(self, results: Sequence[Var]) -> Rewritten:
         outputs = [self._values[result] for result in results]
-        self._drop_unread({var for var, _ in outputs})
-        value = outputs[0][0] if len(outputs) == 1 else relax.Tuple([var for var, _ in outputs])
+        variables = [var for var, _ in outputs]
+        value = variables[0] if len(variables) == 1 else relax.Tuple(variables)
+        return self._finished(value, [form for _, form in outputs])
+
+    def _finished(self, value: Expr, forms: Sequence[Form]) -> Rewritten:
+        """Return the group that returns ``value``, whose results have these forms."""
+        self._drop_unread(set(relax.analysis.free_vars(value)))
         value = relax.BlockBuilder().normalize(value)
         function = relax.Function(
             list(self._params.values()),
@@ -132,7 +141,7 @@ class Rewriter:
         return Rewritten(
             relax.utils.copy_with_new_vars(function),
             tuple(self._params),
-            tuple(form for _, form in outputs),
+            tuple(forms),
         )
 
     def _drop_unread(self, read: set[Any]) -> None:
