@@ -64,6 +64,16 @@ class AddLayerNorm(Pattern):
             {**_OPERANDS, "x": Operand((1, 3, 16)), "residual": Operand((2, 1, 16))},
             graph=_stretched_sum,
         ),
+        Case(
+            "what is added is one column",
+            {**_OPERANDS, "residual": Operand((2, 3, 1))},
+            graph=_stretched_sum,
+        ),
+        Case(
+            "what is added to is one of several batches",
+            {**_OPERANDS, "x": Operand((1, 3, 16))},
+            graph=_stretched_sum,
+        ),
         Case("the sum feeds the gain too", _OPERANDS, graph=_sum_feeds_gamma),
     )
 

@@ -96,6 +96,21 @@ def _near_misses() -> tuple[Case, ...]:
         Case("the result of the convolution is an output", operands, graph=_also_returned),
         Case("the residual depends on the convolution", operands, graph=_gated_by_itself),
         Case("the bias varies along the width", operands, graph=_offset_by_column),
+        Case(
+            "the scale varies along the height",
+            {**operands, "scale": Operand((1, 1, 6, 1))},
+            {**anchored.NOTHING, "is_scaled": True, "activation": "relu"},
+        ),
+        Case(
+            "the residual has one channel",
+            {**operands, "bias": Operand((4, 1, 1)), "residual": Operand((1, 1, 6, 6))},
+            {
+                **anchored.NOTHING,
+                "is_biased": True,
+                "residual_at": "before",
+                "activation": "relu",
+            },
+        ),
     )
 
 

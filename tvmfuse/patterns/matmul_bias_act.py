@@ -66,9 +66,42 @@ def _bias_per_row(op: Any, x: Any, weight: Any, bias: Any) -> Any:
     return op.nn.relu(op.add(op.matmul(x, weight), bias))
 
 
+def _middle_returned(op: Any, x: Any, weight: Any, bias: Any) -> Any:
+    y = op.matmul(x, weight)
+    return op.nn.relu(op.add(y, bias)), y
+
+
+def _added_to_itself(op: Any, x: Any, weight: Any, row: Any) -> Any:
+    y = op.matmul(x, weight)
+    return op.nn.relu(op.add(op.add(y, row), y))
+
+
+def _stacked_weights(op: Any, x: Any, weights: Any, row: Any) -> Any:
+    turned = op.permute_dims(weights, axes=[0, 2, 1])
+    return op.nn.relu(op.add(op.matmul(x, turned), row))
+
+
 def _near_misses() -> tuple[Case, ...]:
     operands = {"x": Operand((4, 3)), "weight": Operand((3, 5)), "bias": Operand((4, 1))}
+    row = {"row": Operand((5,))}
+    by_rows = {
+        **operands,
+        "scale": Operand((4, 1)),
+        "residual": Operand((4, 1)),
+        "bias": row["row"],
+    }
+    chosen = {**anchored.NOTHING, "is_transposed": False, "activation": "relu"}
+    stacked = {"x": Operand((2, 4, 3)), "weights": Operand((2, 5, 3)), **row}
     return (
+        Case("the product is a result, too", operands, graph=_middle_returned),
+        Case("the residual is the product itself", {**operands, **row}, graph=_added_to_itself),
+        Case("a stack of weights is transposed", stacked, graph=_stacked_weights),
+        Case("the scale varies along the rows", by_rows, {**chosen, "is_scaled": True}),
+        Case(
+            "the residual is one column",
+            by_rows,
+            {**chosen, "is_biased": True, "residual_at": "before"},
+        ),
         Case("the biased product has two readers", operands, graph=_read_twice),
         Case("the bias varies along the rows", operands, graph=_bias_per_row),
     )

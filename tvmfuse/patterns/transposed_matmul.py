@@ -41,6 +41,11 @@ def _shared_transpose(op: Any, x: Any, y: Any) -> Any:
     return op.matmul(x, turned), op.exp(turned)
 
 
+def _product_too(op: Any, x: Any, y: Any) -> Any:
+    product = op.matmul(x, y)
+    return op.permute_dims(product, axes=[1, 0]), product
+
+
 class TransposedMatmul(Generator):
     """A product, the transposes that only it reads, its epilogue, and one transpose after."""
 
@@ -68,6 +73,11 @@ class TransposedMatmul(Generator):
             "the transposed operand has another reader",
             {"x": Operand((4, 3)), "y": Operand((5, 3))},
             graph=_shared_transpose,
+        ),
+        Case(
+            "the product is a result, too",
+            {"x": Operand((4, 3)), "y": Operand((3, 5))},
+            graph=_product_too,
         ),
     )
 
