@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 MODELS := models
 COST_TARGET := cpu:x86-64-v3
 COST_FAMILY := x86-64-v3
+COST_DATA = tuning_logs/measurements/$(subst :,-,$(COST_TARGET)).jsonl
 IN_PARALLEL := -n logical --maxprocesses 8 --dist worksteal
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -62,14 +63,14 @@ peaks: $(VENV)/.installed ## Check the machine's peaks against loops in C
 peers: $(VENV)/.installed $(MODELS)/bench/.exported ## Time three networks beside every peer, each in an environment made for it
 	$(BIN)/python scripts/bench/peers.py --models $(MODELS)/bench --scratch $(PEER_VENVS)/models $(ARGS) resnet18 mobilenetv2 bert_base
 
-cost-data: models $(MODELS)/bench/.exported ## Time the kernels of all models, fused and not, for the cost model; an hour
-	$(BIN)/python scripts/collect_measurements.py --models $(MODELS) --exported $(MODELS)/bench --generated 24 \
-		--target $(COST_TARGET) --into tuning_logs/measurements/$(subst :,-,$(COST_TARGET)).jsonl $(ARGS)
+cost-data: models $(MODELS)/bench/.exported ## Build all models under many plans and time their kernels for the cost model; an hour
+	$(BIN)/python scripts/collect_measurements.py --models $(MODELS) --exported $(MODELS)/bench --generated 60 --jobs 2 \
+		--target $(COST_TARGET) --built build/measured/$(COST_TARGET) --into $(COST_DATA) $(ARGS)
 
 cost-model: $(VENV)/.installed ## Train the cost model that ships, of COST_TARGET, and judge it on unseen models
-	$(BIN)/tvmfuse cost train --data tuning_logs/measurements/$(subst :,-,$(COST_TARGET)).jsonl --target $(COST_TARGET) \
+	$(BIN)/tvmfuse cost train --data $(COST_DATA) --target $(COST_TARGET) \
 		--split scripts/models.toml --output tvmfuse/cost/models/$(COST_FAMILY).json
-	$(BIN)/python scripts/bench/cost_eval.py --data tuning_logs/measurements/$(subst :,-,$(COST_TARGET)).jsonl --target $(COST_TARGET)
+	$(BIN)/python scripts/bench/cost_eval.py --data $(COST_DATA) --target $(COST_TARGET)
 
 coverage-table: models $(MODELS)/bench/.exported ## Compile and check every known model; write scripts/bench/results/coverage.*
 	$(BIN)/python scripts/bench/coverage_table.py --models $(MODELS) --exported $(MODELS)/bench

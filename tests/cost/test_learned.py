@@ -16,6 +16,7 @@ from tvmfuse.cost import data, judging, kernel, shipped, training
 from tvmfuse.cost.extraction import extract
 from tvmfuse.cost.features import Features
 from tvmfuse.cost.learned import Learned
+from tvmfuse.cost.rates import Rates
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import Trained, class_of
 from tvmfuse.errors import CostModelError
@@ -27,18 +28,32 @@ def trained() -> Trained:
     return measured.trained()
 
 
-def row(graph: OpGraph) -> Features:
-    return extract(graph, kernel.together(graph), measured.PEAKS)
+def row(graph: OpGraph, rates: Rates | None = None) -> Features:
+    return extract(graph, kernel.together(graph), measured.PEAKS, rates=rates)
 
 
 def test_law_of_the_machine_is_learned(trained: Trained) -> None:
     model = Learned(trained, measured.PEAKS)
     graphs = [measured.elementwise(3 << 14, 3), measured.product(48, 192, 80, epilogue=1)]
-    predictions = model.kernels([row(graph) for graph in graphs])
+    predictions = model.kernels([row(graph, model.rates) for graph in graphs])
     for graph, prediction in zip(graphs, predictions, strict=True):
         assert prediction.is_known
         assert prediction.us == pytest.approx(measured.true_us(graph), rel=0.3)
     assert trained.metrics["unseen_median_error"] < 0.2 < trained.metrics["prior_median_error"]
+
+
+def test_model_no_better_than_the_roofline_on_what_it_had_not_seen_is_not_used(
+    trained: Trained,
+) -> None:
+    worse = {**trained.metrics, "unseen_median_error": 0.5, "prior_median_error": 0.4}
+    chosen = shipped.learned(replace(trained, metrics=worse), measured.PEAKS)
+    assert isinstance(chosen.model, Roofline)
+    assert "off by 50 %" in chosen.note
+    assert "the roofline by 40 %" in chosen.note
+    disordered = {**trained.metrics, "unseen_rank_correlation": 0.7, "prior_rank_correlation": 0.8}
+    chosen = shipped.learned(replace(trained, metrics=disordered), measured.PEAKS)
+    assert isinstance(chosen.model, Roofline)
+    assert isinstance(shipped.learned(trained, measured.PEAKS).model, Learned)
 
 
 def test_stranger_gets_the_prior(trained: Trained) -> None:

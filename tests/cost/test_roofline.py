@@ -1,20 +1,25 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tvmfuse.cost import kernel
 from tvmfuse.cost.kernel import Kernel
 from tvmfuse.cost.memory import bandwidth_gbps
+from tvmfuse.cost.rates import WORKS, Rates
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.plan import Candidate, OpGraph, Peaks
 
 KINDS = ("elementwise", "reduction", "matmul", "conv", "injective", "opaque")
+RATES = Rates()
 
 sizes = st.integers(0, 1 << 32)
 kernels = st.builds(
     Kernel,
-    flops=st.dictionaries(st.sampled_from(KINDS), st.floats(0, 1e12)),
+    flops=st.just({}),
+    effort=st.dictionaries(st.sampled_from(WORKS), st.floats(0, 1e12)),
+    starts_threads=st.booleans(),
     activation_bytes=sizes,
     constant_bytes=sizes,
     written_bytes=sizes,
@@ -53,11 +58,9 @@ def test_more_bytes_are_never_faster(peaks, work, name, more):
 
 @given(devices, kernels, st.data(), st.floats(0, 1e12))
 def test_more_operations_are_never_faster(peaks, work, data, more):
-    # Of a kind that it has: a kernel that only moves elements is another kernel once it computes.
-    assume(work.flops)
-    kind = data.draw(st.sampled_from(sorted(work.flops)))
+    kind = data.draw(st.sampled_from(WORKS))
     roofline = Roofline(peaks)
-    grown = replace(work, flops={**work.flops, kind: work.flops[kind] + more})
+    grown = replace(work, effort={**work.effort, kind: work.effort.get(kind, 0.0) + more})
     assert at_most(roofline.kernel_us(work), roofline.kernel_us(grown))
 
 
@@ -82,10 +85,27 @@ def test_fusing_a_chain_saves_intermediates_and_dispatches(chain, peaks):
     assert time.saved_us == pytest.approx(saved_traffic_us + peaks.dispatch_us, rel=0.02)
 
 
-def test_small_kernels_are_dominated_by_dispatch(chain, peaks):
-    time = Roofline(peaks).predict(candidate(chain(*["elementwise"] * 5, size=64)))
-    assert time.fused_us == pytest.approx(peaks.dispatch_us, rel=0.05)
-    assert time.unfused_us == pytest.approx(5 * peaks.dispatch_us, rel=0.05)
+def test_small_kernels_are_dominated_by_their_call_and_wake_no_core(chain, peaks):
+    time = Roofline(peaks).predict(candidate(chain(*["elementwise"] * 5, size=16)))
+    assert time.fused_us == pytest.approx(RATES.call_us, rel=0.1)
+    assert time.unfused_us == pytest.approx(5 * RATES.call_us, rel=0.1)
+
+
+def test_large_kernel_pays_for_waking_cores_and_runs_on_all(chain, peaks):
+    roofline = Roofline(peaks)
+    (woken,) = kernel.together(chain("elementwise", size=1 << 20))
+    serial = replace(woken, starts_threads=False)
+    wake_us = RATES.wake * peaks.dispatch_us
+    spread_us = roofline.kernel_us(woken) - RATES.call_us - wake_us
+    one_us = roofline.kernel_us(serial) - RATES.call_us
+    assert one_us == pytest.approx(peaks.cores * spread_us)
+
+
+def test_threads_are_woken_from_as_much_work_as_the_schedules_do(chain, matmul):
+    assert not kernel.together(chain("elementwise", size=16383))[0].starts_threads
+    assert kernel.together(chain("elementwise", size=16384))[0].starts_threads
+    assert not kernel.together(matmul(10, 100, 199))[0].starts_threads
+    assert kernel.together(matmul(10, 100, 200))[0].starts_threads
 
 
 def test_views_cost_nothing(chain, peaks):
@@ -118,11 +138,12 @@ def test_matmul_epilogue_saves_about_the_epilogue(matmul, peaks):
 
 
 def test_scalar_result_uses_one_core(peaks):
-    work = Kernel({"reduction": 1e6}, 4_000_000, 0, 4, parallelism=1)
+    work = Kernel({}, 4_000_000, 0, 4, parallelism=1, effort={"reduction": 1e6})
     spread = replace(work, parallelism=1 << 20)
     roofline = Roofline(peaks)
-    one = roofline.kernel_us(work) - peaks.dispatch_us
-    assert one == pytest.approx(peaks.cores * (roofline.kernel_us(spread) - peaks.dispatch_us))
+    start_us = RATES.call_us + RATES.wake * peaks.dispatch_us
+    one = roofline.kernel_us(work) - start_us
+    assert one == pytest.approx(peaks.cores * (roofline.kernel_us(spread) - start_us))
 
 
 def test_level_is_the_nearest_that_holds_the_working_set(peaks):

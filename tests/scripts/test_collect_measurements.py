@@ -8,6 +8,7 @@ from pathlib import Path
 import collect_measurements
 import generated_graphs
 import pytest
+from collecting.entries import entries
 
 from tvmfuse import targets
 from tvmfuse._tvm import relax, tvm_ffi
@@ -28,20 +29,32 @@ def test_interrupted_run_goes_on_where_it_stopped(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # no peaks of other tests
     target = targets.resolve("cpu")
     path = tmp_path / "rows.jsonl"
-    collect = ["--generated", "6", "--rounds", "2", "--sampled", "1", "--into", str(path)]
-    assert collect_measurements.main([*collect, "generated_5"]) == 1  # never calibrated
+    about = ["--generated", "6", "--rounds", "2", "--sampled", "1", "generated_5"]
+    collect = [*about, "--built", str(tmp_path / "built"), "--into", str(path)]
+    assert collect_measurements.main(collect) == 1  # never calibrated
     # So low a peak that a busy machine reaches it, too.
     cache.store(target, replace(target.peaks, gflops=10.0, source="measured"))
-    assert (
-        collect_measurements.main([*collect, "generated_5", "--quiet-by", "sh -c 'echo; cat'"]) == 0
-    )
+    assert collect_measurements.main([*collect, "--phase", "prepare"]) == 0
+    assert not path.exists()
+    assert collect_measurements.main([*collect, "--phase", "time"]) == 0
     (found,) = data.read(path)
     assert {kernel.plan for kernel in found.kernels} >= {"optimal", "none"}
     assert all(kernel.us > 0 for kernel in found.kernels)
     assert {plan.model for plan in found.plans} == {"generated_5"}
+    assert {plan.plan for plan in found.plans} >= {"optimal", "none", "prior", "everything"}
     assert training.examples([found])
     with path.open("a") as file:
         file.write('{"model": "cut o')
-    assert collect_measurements.main([*collect, "generated_5"]) == 0
+    assert collect_measurements.main(collect) == 0
     again = data.read(path)
     assert sum(len(run.kernels) for run in again) == len(found.kernels)
+
+
+def test_models_that_teach_most_come_first(tmp_path: Path) -> None:
+    for name in ("magika", "light_resnet50", "opennsfw_resnet", "light_squeezenet"):
+        (tmp_path / f"{name}.onnx").write_bytes(b" " * len(name))
+    found = [entry.name for entry in entries(tmp_path, None, generated=5)]
+    assert found[0] == "magika"  # a cost model is judged by it
+    assert found.index("light_squeezenet") < found.index("opennsfw_resnet")  # a family first
+    assert found.index("generated_2") < found.index("opennsfw_resnet")
+    assert len(found) == len(set(found)) == 9

@@ -14,10 +14,6 @@ FAMILY = "chained"
 _ANCHORS = ("conv", "matmul", "pooling", "reduction")
 # Rows of the second one's result for which the first one's rows are computed at a time.
 _STAGE_ROWS = 14
-# A chain convolves directly; apart, 3 x 3 convolutions of many channels take Winograd's way,
-# which was measured to be about twice as fast.
-_DIRECT = 2.0
-_WINOGRAD_CHANNELS = 16
 
 
 def stages(graph: OpGraph) -> tuple[OpGraph, ...]:
@@ -51,13 +47,21 @@ def together(graph: OpGraph) -> tuple[Kernel, ...]:
         Of both anchors and their epilogues.
     """
     first, second = stages(graph)
-    (sooner,), (later,) = kernel.together(first), kernel.together(second)
-    times = _overlap(second) * (_DIRECT if _has_winograd(first) else 1.0)
+    (sooner,), (later,) = (kernel.together(part, family=FAMILY) for part in (first, second))
+    times = _overlap(second)
     flops = {kind: amount * times for kind, amount in sooner.flops.items()}
+    effort = {kind: amount * times for kind, amount in sooner.effort.items()}
+    wakes = sooner.starts_threads or later.starts_threads
     others = later.activation_bytes - sooner.written_bytes
     return (
-        replace(sooner, flops=flops, parallelism=later.parallelism),
-        replace(later, activation_bytes=others, launches=0),
+        replace(
+            sooner,
+            flops=flops,
+            effort=effort,
+            parallelism=later.parallelism,
+            starts_threads=wakes,
+        ),
+        replace(later, activation_bytes=others, launches=0, starts_threads=wakes),
     )
 
 
@@ -71,16 +75,6 @@ def _overlap(second: OpGraph) -> float:
     stages_ = rows[0] / min(rows[0], _STAGE_ROWS)
     shared = max(0.0, shape.window - shape.stride)
     return 1.0 + (stages_ - 1.0) * shared / (rows[0] * shape.stride)
-
-
-def _has_winograd(first: OpGraph) -> bool:
-    """Whether a convolution would take Winograd's way if it were alone."""
-    op = next(op for op in first.ops if op.kind in _ANCHORS)
-    if op.kind != "conv" or geometry.is_depthwise(first, op):
-        return False
-    image, weight, out = (first.tensors[i].shape for i in (*op.inputs[:2], op.outputs[0]))
-    is_window = weight[2:] == (3, 3) and abs(int(image[-1]) - int(out[-1])) <= 2
-    return is_window and min(int(d) for d in weight[:2]) >= _WINOGRAD_CHANNELS
 
 
 def _part(graph: OpGraph, ops: Sequence[OpNode]) -> OpGraph:

@@ -164,6 +164,11 @@ def read(path: Path) -> list[Measurements]:
     return [Measurements(run, tuple(kernels), tuple(plans)) for run, kernels, plans in runs]
 
 
+def kernel_of(line: str) -> MeasuredKernel:
+    """Read one kernel back that :func:`lines` wrote."""
+    return _kernel(json.loads(line))
+
+
 def run_line(run: Run) -> str:
     """Return the line that begins a run."""
     return _text({"run": {"schema": SCHEMA, **asdict(run)}})

@@ -10,16 +10,9 @@ from dataclasses import asdict
 from tvmfuse.cost import geometry, memory
 from tvmfuse.cost.features import Features, Resources
 from tvmfuse.cost.kernel import Kernel, merged
+from tvmfuse.cost.rates import Rates
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.plan import OpGraph, Peaks
-
-# Operators whose functions take tens of instructions rather than one or two.
-_SPECIAL = frozenset(
-    {
-        *("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "power", "softplus", "silu"),
-        *("gelu", "gelu_tanh", "softmax", "log_softmax", "rsqrt", "sqrt", "divide", "floor_divide"),
-    }
-)
 
 # Outputs that keep one core busy for a while; what the schedules cut work into.
 _GRAIN = 4096
@@ -30,6 +23,7 @@ def extract(
     parts: Sequence[Kernel],
     peaks: Peaks,
     *,
+    rates: Rates | None = None,
     is_tuned: bool = False,
     resources: Resources | None = None,
 ) -> Features:
@@ -43,6 +37,8 @@ def extract(
         The work that they are as one kernel, part by part where several were joined.
     peaks : Peaks
         The device.
+    rates : Rates, optional
+        What kernels reach of the device's peaks.
     is_tuned : bool
         Whether a record gives its schedule.
     resources : Resources, optional
@@ -50,7 +46,7 @@ def extract(
     """
     kernel = merged(parts)
     return Features(
-        **_prior(parts, peaks),
+        **_prior(parts, Roofline(peaks, rates or Rates())),
         **_arithmetic(graph, kernel),
         **_traffic(graph, kernel),
         **_fill(kernel, peaks),
@@ -58,6 +54,7 @@ def extract(
         **_parallelism(kernel, peaks),
         **_counts(graph),
         **asdict(resources or Resources()),
+        starts_threads=kernel.starts_threads,
         is_tuned=is_tuned,
         launches=1,
         device_gflops=peaks.gflops,
@@ -68,8 +65,7 @@ def extract(
     )
 
 
-def _prior(parts: Sequence[Kernel], peaks: Peaks) -> dict[str, float]:
-    roofline = Roofline(peaks)
+def _prior(parts: Sequence[Kernel], roofline: Roofline) -> dict[str, float]:
     return {
         "prior_us": sum(map(roofline.kernel_us, parts)),
         "compute_us": sum(map(roofline.compute_us, parts)),
@@ -81,11 +77,6 @@ def _arithmetic(graph: OpGraph, kernel: Kernel) -> dict[str, float]:
     flops = kernel.flops
     once = sum(op.flops for op in graph.ops)
     depthwise = sum(op.flops for op in graph.ops if geometry.is_depthwise(graph, op))
-    special = sum(
-        max((graph.tensors[i].size for i in (*op.inputs, *op.outputs)), default=0)
-        for op in graph.ops
-        if op.name.rpartition(".")[2] in _SPECIAL
-    )
     return {
         "flops": kernel.total_flops,
         "matmul_flops": flops.get("matmul", 0.0),
@@ -94,7 +85,7 @@ def _arithmetic(graph: OpGraph, kernel: Kernel) -> dict[str, float]:
         "window_flops": flops.get("pooling", 0.0),
         "reduction_flops": flops.get("reduction", 0.0),
         "elementwise_flops": flops.get("elementwise", 0.0) + flops.get("broadcast", 0.0),
-        "special_functions": special,
+        "special_functions": kernel.effort.get("special", 0.0),
         "recompute_ratio": kernel.total_flops / once if once else 1.0,
         "intensity": kernel.total_flops / max(1, kernel.total_bytes),
     }

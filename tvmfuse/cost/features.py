@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a feature is added, dropped or computed in another way."""
 
 
@@ -56,7 +56,9 @@ class Features:
     elementwise_flops: float
     """Part of them in operators element by element."""
     special_functions: float
-    """Evaluations of exp, tanh, a division and their like."""
+    """Evaluations of exp, tanh, a division and their like, those done again included."""
+    starts_threads: float
+    """Whether it wakes the other cores: 1 or 0."""
     recompute_ratio: float
     """Operations over those without any done again."""
     intensity: float

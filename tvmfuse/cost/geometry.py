@@ -35,7 +35,11 @@ def main(graph: OpGraph) -> Geometry:
     heavy = [op for op in graph.ops if op.kind in ("matmul", "conv", "pooling")]
     if not heavy:
         return Geometry()
-    op = max(heavy, key=lambda op: op.flops)
+    return of(graph, max(heavy, key=lambda op: op.flops))
+
+
+def of(graph: OpGraph, op: OpNode) -> Geometry:
+    """Return the geometry of a product, a convolution or a window."""
     out = graph.tensors[op.outputs[0]]
     if op.kind == "matmul":
         columns = _extent(out, -1)
@@ -43,7 +47,7 @@ def main(graph: OpGraph) -> Geometry:
     image = graph.tensors[op.inputs[0]]
     channels = _extent(image, 1)
     stride = _extent(image, -1) / max(1, _extent(out, -1))
-    if op.kind == "conv":
+    if op.kind == "conv" and len(op.inputs) > 1:
         window = max(1, _extent(graph.tensors[op.inputs[1]], -1))
     else:
         window = math.sqrt(max(1.0, op.flops / max(1, out.size)))
@@ -119,7 +123,7 @@ def _reads(
     """Return how often an operand is read from beyond the registers."""
     size = max(1, tensor.size)
     if op.kind in ("matmul", "conv"):
-        shape = main(OpGraph(graph.tensors, (op,), op.inputs, op.outputs))
+        shape = of(graph, op)
         across = shape.columns / _TILE[1] if position == 0 else shape.rows / _TILE[0]
         return max(1.0, across)
     if op.kind == "pooling":

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tvmfuse.cost.effort import Work, effort, starts_threads, width
 from tvmfuse.plan import INLINED, OpGraph, OpKind, OpNode
 
 # Families that compute every value once, because they keep it in a tile.
 _KEEPS_TILES = frozenset({"attention"})
-
-# Moves that copy elements in the order in which they lie.
-_IN_ORDER = frozenset(
-    [
-        "broadcast_to",
-        "concat",
-        "image.resize2d",
-        "nn.pad",
-        "repeat",
-        "split",
-        "stack",
-        "strided_slice",
-        "tile",
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -42,8 +28,10 @@ class Kernel:
         Elements of the largest output, which is what the work can be split by.
     launches : int
         How often a kernel is started for it; 0 for a further part of a joined one.
-    is_jumping : bool
-        Whether it reads elements in another order than that in which they lie.
+    effort : Mapping of Work to float
+        Its operations as the roofline tells them apart, those in padding included.
+    starts_threads : bool
+        Whether it is worth waking a CPU's other cores.
     """
 
     flops: Mapping[OpKind, float]
@@ -52,7 +40,8 @@ class Kernel:
     written_bytes: int
     parallelism: int
     launches: int = 1
-    is_jumping: bool = False
+    effort: Mapping[Work, float] = field(default_factory=dict)
+    starts_threads: bool = True
 
     @property
     def read_bytes(self) -> int:
@@ -91,14 +80,17 @@ def together(graph: OpGraph, *, family: str = "") -> tuple[Kernel, ...]:
         return ()
     repeats = (1.0,) * len(graph.ops) if family in _KEEPS_TILES else _repeats(graph)
     if family != "joined":
-        return (_kernel(graph, graph.ops, graph.outputs, repeats),)
+        return (_kernel(graph, graph.ops, graph.outputs, repeats, family),)
     times = dict(zip(graph.ops, repeats, strict=True))
     parts = [
-        _kernel(graph, part, graph.outputs, [times[op] for op in part]) for part in _parts(graph)
+        _kernel(graph, part, graph.outputs, [times[op] for op in part], family)
+        for part in _parts(graph)
     ]
     total = sum(part.parallelism for part in parts)
+    woken = starts_threads(graph, graph.ops)
     return tuple(
-        replace(part, parallelism=total, launches=int(i == 0)) for i, part in enumerate(parts)
+        replace(part, parallelism=total, launches=int(i == 0), starts_threads=woken)
+        for i, part in enumerate(parts)
     )
 
 
@@ -124,17 +116,20 @@ def merged(parts: Sequence[Kernel]) -> Kernel:
     if len(parts) == 1:
         return parts[0]
     flops: defaultdict[OpKind, float] = defaultdict(float)
+    work: defaultdict[Work, float] = defaultdict(float)
     for part in parts:
         for kind, amount in part.flops.items():
             flops[kind] += amount
+        for of, amount in part.effort.items():
+            work[of] += amount
     return replace(
         parts[0],
         flops=dict(flops),
+        effort=dict(work),
         activation_bytes=sum(part.activation_bytes for part in parts),
         constant_bytes=sum(part.constant_bytes for part in parts),
         written_bytes=sum(part.written_bytes for part in parts),
         parallelism=max(part.parallelism for part in parts),
-        is_jumping=any(part.is_jumping for part in parts),
     )
 
 
@@ -162,30 +157,27 @@ def _parts(graph: OpGraph) -> list[list[OpNode]]:
 
 
 def _kernel(
-    graph: OpGraph, ops: Sequence[OpNode], outputs: Sequence[int], repeats: Sequence[float]
+    graph: OpGraph,
+    ops: Sequence[OpNode],
+    outputs: Sequence[int],
+    repeats: Sequence[float],
+    family: str = "",
 ) -> Kernel:
     made = {index for op in ops for index in op.outputs}
     read = [graph.tensors[i] for i in {index for op in ops for index in op.inputs} - made]
     written = [graph.tensors[i] for i in set(outputs) & made]
     flops: defaultdict[OpKind, float] = defaultdict(float)
     for op, times in zip(ops, repeats, strict=True):
-        flops[op.kind] += op.flops * times * _width(graph, op)
+        flops[op.kind] += op.flops * times * width(graph, op)
     return Kernel(
         flops=dict(flops),
         activation_bytes=sum(t.n_bytes for t in read if not t.is_constant),
         constant_bytes=sum(t.n_bytes for t in read if t.is_constant),
         written_bytes=sum(t.n_bytes for t in written),
         parallelism=max((t.size for t in written), default=1),
-        is_jumping=any(
-            op.kind == "injective" and op.name.removeprefix("relax.") not in _IN_ORDER for op in ops
-        ),
+        effort=effort(graph, ops, repeats, family=family),
+        starts_threads=starts_threads(graph, ops),
     )
-
-
-def _width(graph: OpGraph, op: OpNode) -> float:
-    """Return how many float32 operations one of ``op`` is worth."""
-    outputs = (graph.tensors[i] for i in op.outputs)
-    return max([1.0, *(t.n_bytes / t.size / 4 for t in outputs if t.size > 0)])
 
 
 def _repeats(graph: OpGraph) -> tuple[float, ...]:

@@ -1,6 +1,6 @@
-"""A correction of the roofline, learned from measured kernels.
+"""A roofline whose rates were fitted to measured kernels, and a correction learned on top.
 
-Gradient-boosted trees (XGBoost) predict log(measured / prior) of one kernel, which puts
+Gradient-boosted trees (XGBoost) predict log(measured / roofline) of one kernel, which puts
 fused and unfused kernels on one scale of microseconds. Several are averaged; how far such
 a model is off on architectures that it was trained without tells how far off to expect it.
 """
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tvmfuse.cost import chained, extraction, kernel
 from tvmfuse.cost.features import Features
+from tvmfuse.cost.rates import Rates
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import Trained
 from tvmfuse.errors import CostModelError
@@ -86,7 +87,8 @@ class Learned:
     def __init__(self, trained: Trained, peaks: Peaks) -> None:
         self.trained = trained
         self.peaks = peaks if peaks.source == "measured" else trained.peaks
-        self._prior = Roofline(self.peaks)
+        self.rates = Rates.of(trained.rates)
+        self._prior = Roofline(self.peaks, self.rates)
         self._boosters = [_booster(text) for text in trained.trees]
 
     def predict(self, candidate: Candidate) -> RunTime:
@@ -95,7 +97,7 @@ class Learned:
 
     def predict_all(self, candidates: Sequence[Candidate]) -> list[RunTime]:
         """Return the run times of candidates, in order."""
-        batch = _Batch(self.peaks)
+        batch = _Batch(self.peaks, self.rates)
         placed = [batch.add(candidate) for candidate in candidates]
         predictions = self.kernels(batch.features)
         return [
@@ -149,9 +151,9 @@ class Learned:
 class _Batch:
     """The kernels of many candidates, each operator on its own only once."""
 
-    def __init__(self, peaks: Peaks) -> None:
+    def __init__(self, peaks: Peaks, rates: Rates) -> None:
         self.features: list[Features] = []
-        self._peaks = peaks
+        self._peaks, self._rates = peaks, rates
         self._singles: dict[tuple[str, int, int], int] = {}
 
     def add(self, candidate: Candidate) -> tuple[list[tuple[int, float]], list[int]]:
@@ -176,7 +178,7 @@ class _Batch:
 
     def _stages(self, graph: OpGraph) -> list[tuple[int, float]]:
         """Take the stages of a chain for kernels, less what the prior says that chaining saves."""
-        roofline, found = Roofline(self._peaks), []
+        roofline, found = Roofline(self._peaks, self._rates), []
         for stage, part in zip(chained.stages(graph), chained.together(graph), strict=True):
             (alone,) = kernel.together(stage)
             factor = roofline.kernel_us(part) / roofline.kernel_us(alone)
@@ -192,7 +194,7 @@ class _Batch:
         return self._singles[key]
 
     def _add(self, graph: OpGraph, parts: Sequence[kernel.Kernel]) -> int:
-        self.features.append(extraction.extract(graph, parts, self._peaks))
+        self.features.append(extraction.extract(graph, parts, self._peaks, rates=self._rates))
         return len(self.features) - 1
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tvmfuse.plan import Peaks
 
 # The working set leaves out code, stacks and what the replacement policy spoils.
 _USABLE = 0.5
+
+_ALL = MappingProxyType(dict.fromkeys(("l1", "l2", "l3", "dram"), 1.0))
 
 
 def capacities(peaks: Peaks) -> dict[str, int]:
@@ -20,7 +25,13 @@ def capacities(peaks: Peaks) -> dict[str, int]:
     }
 
 
-def bandwidth_gbps(peaks: Peaks, working_set_bytes: int, *, last_cache_only: bool = False) -> float:
+def bandwidth_gbps(
+    peaks: Peaks,
+    working_set_bytes: int,
+    *,
+    last_cache_only: bool = False,
+    reach: Mapping[str, float] = _ALL,
+) -> float:
     """Return the bandwidth of the nearest level that holds a working set.
 
     Parameters
@@ -31,6 +42,8 @@ def bandwidth_gbps(peaks: Peaks, working_set_bytes: int, *, last_cache_only: boo
         Distinct bytes that are touched.
     last_cache_only : bool
         Whether the data cannot lie nearer than the last cache.
+    reach : Mapping of str to float
+        The share of each level's bandwidth that is reached.
 
     Returns
     -------
@@ -42,8 +55,17 @@ def bandwidth_gbps(peaks: Peaks, working_set_bytes: int, *, last_cache_only: boo
     fastest = float("inf")
     for level, size in sizes.items():
         # A farther level that was measured to be faster is noise.
-        fastest = min(fastest, peaks.bandwidth_gbps.get(level, fastest))
+        if level in peaks.bandwidth_gbps:
+            fastest = min(fastest, reach[level] * peaks.bandwidth_gbps[level])
         is_open = level == last or not last_cache_only
         if is_open and working_set_bytes <= size * _USABLE and level in peaks.bandwidth_gbps:
             return fastest
-    return min(fastest, peaks.bandwidth_gbps["dram"])
+    return min(fastest, reach["dram"] * peaks.bandwidth_gbps["dram"])
+
+
+def level_of(peaks: Peaks, working_set_bytes: int) -> int:
+    """Return which of the levels with a known bandwidth holds a working set, memory the last."""
+    sizes = capacities(peaks)
+    known = [level for level in sizes if level in peaks.bandwidth_gbps]
+    fits = (i for i, of in enumerate(known) if working_set_bytes <= sizes[of] * _USABLE)
+    return next(fits, len(known))

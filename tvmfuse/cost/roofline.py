@@ -1,44 +1,21 @@
 """The roofline prior: run times from peaks and amounts of work, in microseconds.
 
 The form follows XLA's GPU performance model (compute and memory time overlap but
-for a small part) and the roofline of Williams et al., with the cache level chosen
-by the working set as in Roller and Welder.
+for a part) and the roofline of Williams et al., with the cache level chosen by the
+working set as in Roller and Welder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvmfuse.cost import chained, kernel, memory
 from tvmfuse.cost.kernel import Kernel
-from tvmfuse.plan import Candidate, OpKind, Peaks, RunTime
-
-# Part of the peak that kernels reach, by those of tuning_logs/measurements. The peak counts
-# fused multiply-adds, two operations each; elementwise code has few of them and long
-# dependency chains.
-_EFFICIENCY: Mapping[OpKind, float] = {
-    "matmul": 0.7,
-    "conv": 0.6,
-    "pooling": 0.06,
-    "reduction": 0.08,
-    "elementwise": 0.25,
-    "broadcast": 0.25,
-    "injective": 0.1,
-    "view": 1.0,
-    "opaque": 0.1,
-}
-
-# Part of the shorter of compute and memory time that hides behind the longer: XLA's.
-_OVERLAP = 0.95
+from tvmfuse.cost.rates import Rates
+from tvmfuse.plan import Candidate, Peaks, RunTime
 
 # A stored line is fetched for ownership before it is written back.
-_STORE_COST = 2
-
-# Part of a CPU's bandwidth that kernels reach, by the same: it was measured by reading in
-# long unrolled loops, while they write as well and have gone cold. Transposes jump.
-_BANDWIDTH = 0.4
-_MOVING = 0.25
+STORE_COST = 2
 
 # A gain below this part of the unfused time is within the model's error.
 _DOUBT = 0.4
@@ -55,9 +32,12 @@ class Roofline:
     ----------
     peaks : Peaks
         Of the device, measured by ``calibrate`` or estimated.
+    rates : Rates
+        What kernels reach of them.
     """
 
     peaks: Peaks
+    rates: Rates = field(default_factory=Rates)
 
     def predict(self, candidate: Candidate) -> RunTime:
         """Return the run time of a candidate as one kernel and as many, in µs."""
@@ -71,18 +51,17 @@ class Roofline:
         )
 
     def kernel_us(self, work: Kernel) -> float:
-        """Return the run time of one kernel: dispatch, compute and memory, in µs."""
+        """Return the run time of one kernel: start, compute and memory, in µs."""
         compute_us, memory_us = self.compute_us(work), self.memory_us(work)
-        hidden_us = _OVERLAP * min(compute_us, memory_us)
-        busy = min(max(1.0, work.parallelism / _GRAIN), self.peaks.cores) / self.peaks.cores
-        return work.launches * self.peaks.dispatch_us + (compute_us + memory_us - hidden_us) / busy
+        shorter, longer = sorted((compute_us, memory_us))
+        busy_us = longer + self.rates.exposed * shorter
+        return work.launches * self._start_us(work) + busy_us / busy_share(work, self.peaks)
 
     def compute_us(self, work: Kernel) -> float:
         """Return the time of a kernel's arithmetic on all cores, in µs."""
-        return sum(
-            flops / (self.peaks.gflops * _EFFICIENCY[kind] * 1e3)
-            for kind, flops in work.flops.items()
-        )
+        efficiency = self.rates.efficiency
+        full = sum(amount / efficiency[kind] for kind, amount in work.effort.items())
+        return full / (self.peaks.gflops * 1e3)
 
     def memory_us(self, work: Kernel) -> float:
         """Return the time to move a kernel's bytes with all cores, in µs.
@@ -91,10 +70,29 @@ class Roofline:
         just left them there. Constants were pushed outwards by the rest of the
         model since they were last read, so they come from the last cache or memory.
         """
-        near = memory.bandwidth_gbps(self.peaks, work.total_bytes)
+        if not has_cores(self.peaks):
+            near = memory.bandwidth_gbps(self.peaks, work.total_bytes)
+            return (work.read_bytes + STORE_COST * work.written_bytes) / near / 1e3
+        near = memory.bandwidth_gbps(self.peaks, work.total_bytes, reach=self.rates.reach)
         far = memory.bandwidth_gbps(self.peaks, work.constant_bytes, last_cache_only=True)
-        moved = work.activation_bytes + _STORE_COST * work.written_bytes
-        reached = _BANDWIDTH if "l1" in self.peaks.bandwidth_gbps else 1.0  # GPUs have none
-        if work.is_jumping:
-            reached *= _MOVING
-        return (moved / near + work.constant_bytes / far) / reached / 1e3
+        store = min(near / STORE_COST, self.rates.store * self.peaks.bandwidth_gbps["dram"])
+        moved = work.activation_bytes / near + work.written_bytes / store
+        return (moved + work.constant_bytes / (far * self.rates.constants)) / 1e3
+
+    def _start_us(self, work: Kernel) -> float:
+        if not has_cores(self.peaks):
+            return self.peaks.dispatch_us
+        wake_us = self.rates.wake * self.peaks.dispatch_us if work.starts_threads else 0.0
+        return self.rates.call_us + wake_us
+
+
+def has_cores(peaks: Peaks) -> bool:
+    """Whether a device is a CPU, whose threads have to be woken; a GPU's L1 is not listed."""
+    return "l1" in peaks.bandwidth_gbps
+
+
+def busy_share(work: Kernel, peaks: Peaks) -> float:
+    """Return the share of the cores that a kernel keeps busy."""
+    if has_cores(peaks) and not work.starts_threads:
+        return 1.0 / peaks.cores
+    return min(max(1.0, work.parallelism / _GRAIN), peaks.cores) / peaks.cores

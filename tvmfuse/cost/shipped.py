@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -46,19 +47,31 @@ def best(family: str, peaks: Peaks) -> Chosen:
 
 
 def learned(model: Trained, peaks: Peaks) -> Chosen:
-    """Return a learned model for a device.
+    """Return a learned model for a device; the prior where that is better on what is unseen.
 
     Raises
     ------
     CostModelError
         XGBoost is missing or cannot read it.
     """
+    if not model.is_better:
+        found = model.metrics
+        return prior(
+            peaks,
+            f"what has learned on {model.device} is off by {_percent(found, 'unseen')} on "
+            f"architectures that it had not seen, the roofline by {_percent(found, 'prior')}",
+        )
     return Chosen(Learned(model, peaks), f"times are predicted by the cost model {model.label}")
 
 
 def prior(peaks: Peaks, why: str) -> Chosen:
     """Return the roofline, with the reason why nothing better is used."""
     return Chosen(Roofline(peaks), f"times are predicted by the roofline alone: {why}")
+
+
+def _percent(metrics: Mapping[str, float], of: str) -> str:
+    rank = metrics.get(f"{of}_rank_correlation", 0.0)
+    return f"{100 * metrics[f'{of}_median_error']:.0f} % (rank correlation {rank:.2f})"
 
 
 @cache  # what is installed stays

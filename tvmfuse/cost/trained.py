@@ -19,6 +19,7 @@ SCHEMA = 1
 
 # What a kernel's size is measured by; beyond twice what was seen it is a stranger.
 SIZES = ("flops", "activation_bytes", "constant_bytes", "written_bytes", "reduction_length")
+_SAME_RANK = 0.01  # two rank correlations that are no more apart are alike
 _MARGIN = 1.0  # in powers of two
 
 
@@ -36,6 +37,8 @@ class Trained:
         What they ran on.
     peaks : Peaks
         Of the device.
+    rates : tuple of float
+        What kernels reach of the peaks, see :class:`~tvmfuse.cost.rates.Rates`.
     trees : tuple of Mapping
         XGBoost's JSON of every model of the ensemble.
     ranges : Mapping of str to Mapping of str to list
@@ -61,6 +64,7 @@ class Trained:
     target: str
     threads: int
     peaks: Peaks
+    rates: tuple[float, ...]
     trees: tuple[Mapping[str, Any], ...]
     ranges: Mapping[str, Mapping[str, list[float]]]
     errors: Mapping[str, float]
@@ -77,6 +81,19 @@ class Trained:
         return (
             f"learned on {self.device} ({self.device_family}, {self.threads} threads) from "
             f"{self.trained_on} kernels of {len(self.models)} models"
+        )
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it was nearer to what it had not seen than the roofline, or says nothing of it.
+
+        It must not rank kernels worse either: an error may be small and the order wrong.
+        """
+        measured = self.metrics
+        return (
+            measured.get("unseen_median_error", 0.0) <= measured.get("prior_median_error", 1.0)
+            and measured.get("unseen_rank_correlation", 0.0)
+            >= measured.get("prior_rank_correlation", 0.0) - _SAME_RANK
         )
 
     def knows(self, row: Features) -> bool:
@@ -178,6 +195,7 @@ def _fields(content: dict[str, Any]) -> dict[str, Any]:
     return {
         **fields,
         "peaks": Peaks(**fields["peaks"]),
+        "rates": tuple(fields["rates"]),
         "trees": tuple(fields["trees"]),
         "element_bytes": tuple(fields["element_bytes"]),
         "models": tuple(fields["models"]),

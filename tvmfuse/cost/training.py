@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import spearmanr
 
-from tvmfuse.cost import chained, extraction
+from tvmfuse.cost import chained, extraction, fitting
 from tvmfuse.cost.data import Measurements, Run
 from tvmfuse.cost.features import Features
+from tvmfuse.cost.kernel import Kernel
 from tvmfuse.cost.learned import xgboost
+from tvmfuse.cost.rates import Rates
+from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import SIZES, Trained, class_of, log_size
 from tvmfuse.errors import CostModelError
-from tvmfuse.plan import OpGraph
+from tvmfuse.plan import OpGraph, Peaks
 
 Array = npt.NDArray[np.float64]
 
@@ -28,17 +32,20 @@ _FOLDS = 5
 _SHARE = 0.8  # of the errors lie within the band
 _MIN_OF_A_CLASS = 8  # of a rarer kind the model does not claim to know anything
 
+_MIN_OF_A_MODEL = 30  # to say how well its kernels are ranked
+_NOISE = 0.05  # that no measurement is free of
+
 _ENSEMBLE = 3
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the correction; few measurements mislead
 _ROUNDS = 200
 _PARAMETERS = {
     "objective": "reg:squarederror",
-    "max_depth": 4,
+    "max_depth": 3,
     "eta": 0.05,
     "subsample": 0.8,
     "colsample_bytree": 0.6,
-    "min_child_weight": 2.0,
-    "lambda": 5.0,
+    "min_child_weight": 4.0,
+    "lambda": 10.0,
     "nthread": 1,
     "verbosity": 0,
 }
@@ -55,8 +62,12 @@ class Example:
     ----------
     model, model_family : str
         Where it was measured.
-    row : Features
-        The kernel.
+    graph : OpGraph
+        Its operators.
+    parts : tuple of Kernel
+        Its work, part by part where several kernels were joined.
+    is_tuned : bool
+        Whether a record gives its schedule.
     us : float
         Its run time, in microseconds: the median over the plans that it was in.
     noise : float
@@ -65,14 +76,17 @@ class Example:
 
     model: str
     model_family: str
-    row: Features
+    graph: OpGraph
+    parts: tuple[Kernel, ...]
+    is_tuned: bool
     us: float
     noise: float
 
-    @property
-    def log_ratio(self) -> float:
-        """How far the prior is off, as a logarithm."""
-        return math.log(self.us / self.row.prior_us)
+    def row(self, peaks: Peaks, rates: Rates) -> Features:
+        """Return its features, by a roofline of some rates."""
+        return extraction.extract(
+            self.graph, self.parts, peaks, rates=rates, is_tuned=self.is_tuned
+        )
 
 
 def examples(measured: Iterable[Measurements]) -> list[Example]:
@@ -97,16 +111,15 @@ def examples(measured: Iterable[Measurements]) -> list[Example]:
             graph = _normal(k.graph)
             key = (k.model, k.model_family, k.family, k.schedule, graph)
             times[key].append((k.call_us, k.spread_us))
-    peaks = runs[0].run.peaks if runs else None
     found_examples = []
     for (model, family, kernel_family, schedule, graph), taken in times.items():
-        works = chained.work(graph, family=kernel_family)
-        if peaks is None or not works:
+        parts = chained.work(graph, family=kernel_family)
+        if not parts:
             continue
-        row = extraction.extract(graph, works, peaks, is_tuned=schedule == "tuned")
         us = statistics.median(us for us, _ in taken)
         noise = statistics.median(spread / us for us, spread in taken)
-        found_examples.append(Example(model, family, row, us, noise))
+        is_tuned = schedule == "tuned"
+        found_examples.append(Example(model, family, graph, parts, is_tuned, us, noise))
     return found_examples
 
 
@@ -138,46 +151,116 @@ def train(
             f"cost train: needs {MIN_KERNELS} kernels of 2 architectures or more, but got "
             f"{len(rows)} of {len(families)}; measure more with scripts/collect_measurements.py"
         )
-    folds = _folds(rows)
-    table = np.array([row.row.vector() for row in rows])
-    wanted = np.array([row.log_ratio for row in rows])
-    weights = np.array([1.0 / (0.05 + min(row.noise, 1.0)) for row in rows])
-    unseen = np.zeros(len(rows))
-    for fold in folds:
-        own = np.ones(len(rows), dtype=bool)
-        own[fold] = False
-        booster = _boost(table[own], wanted[own], weights[own], seed=seed, rounds=boosting_rounds)
-        unseen[fold] = booster.inplace_predict(table[fold])
-    boosters = [
-        _boost(table, wanted, weights, seed=seed + i, rounds=boosting_rounds)
-        for i in range(_ENSEMBLE)
-    ]
-    classes = [class_of(row.row) for row in rows]
+    unseen = _Unseen.of(run.peaks, rows, seed=seed, rounds=boosting_rounds)
+    last = _Learner.of(run.peaks, rows, seed=seed, rounds=boosting_rounds)
+    classes = [class_of(row) for row in last.rows]
     common = {name for name, n in Counter(classes).items() if n >= _MIN_OF_A_CLASS}
-    trust = {name: _trust(wanted, unseen, [c == name for c in classes]) for name in common}
-    unseen *= np.array([trust.get(name, 0.0) for name in classes])
-    off = np.abs(np.expm1(np.abs(wanted - unseen)))
+    trust = {name: unseen.trust([c == name for c in classes]) for name in common}
+    share = np.array([trust.get(name, 0.0) for name in classes])
+    off = np.expm1(np.abs(unseen.roofline + share * unseen.correction - unseen.wanted))
+    prior = np.array([sum(map(Roofline(run.peaks).kernel_us, row.parts)) for row in rows])
+    prior_off = np.expm1(np.abs(np.log(prior) - unseen.wanted))
     return Trained(
         device=run.device,
         device_family=run.device_family,
         target=run.target,
         threads=run.threads,
         peaks=run.peaks,
-        trees=tuple(json.loads(bytes(b.save_raw("json"))) for b in boosters),
-        ranges=_ranges(rows, classes, common),
+        rates=last.rates.numbers(),
+        trees=tuple(json.loads(bytes(b.save_raw("json"))) for b in last.boosters),
+        ranges=_ranges(last.rows, classes, common),
         errors={
             name: float(np.quantile(off[[c == name for c in classes]], _SHARE)) for name in common
         },
         trust=trust,
-        prior_error=float(np.quantile(np.expm1(np.abs(wanted)), _SHARE)),
-        element_bytes=tuple(sorted({row.row.element_bytes for row in rows})),
+        prior_error=float(np.quantile(prior_off, _SHARE)),
+        element_bytes=tuple(sorted({row.element_bytes for row in last.rows})),
         trained_on=len(rows),
         models=tuple(sorted({row.model for row in rows})),
         metrics={
-            "unseen_median_error": float(np.median(off)),
-            "prior_median_error": float(np.median(np.abs(np.expm1(np.abs(wanted))))),
+            **_metrics("unseen", rows, unseen.roofline + share * unseen.correction),
+            **_metrics("calibrated", rows, unseen.roofline),
+            **_metrics("prior", rows, np.log(prior)),
         },
     )
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """Rates, and trees that correct the roofline under them."""
+
+    peaks: Peaks
+    rates: Rates
+    rows: Sequence[Features]
+    boosters: Sequence[Any]
+
+    @classmethod
+    def of(cls, peaks: Peaks, rows: Sequence[Example], *, seed: int, rounds: int) -> _Learner:
+        rates = fitting.fit(peaks, [row.parts for row in rows], [row.us for row in rows])
+        features = [row.row(peaks, rates) for row in rows]
+        table = np.array([row.vector() for row in features])
+        wanted = np.array(
+            [math.log(row.us / f.prior_us) for row, f in zip(rows, features, strict=True)]
+        )
+        weights = np.array([1.0 / (_NOISE + min(row.noise, 1.0)) for row in rows])
+        boosters = [
+            _boost(table, wanted, weights, seed=seed + i, rounds=rounds) for i in range(_ENSEMBLE)
+        ]
+        return cls(peaks, rates, features, boosters)
+
+
+@dataclass(frozen=True)
+class _Unseen:
+    """What is predicted of each kernel by what learned without its architecture, as logarithms.
+
+    Parameters
+    ----------
+    roofline : array
+        By the fitted roofline.
+    correction : array
+        What the trees add.
+    wanted : array
+        What was measured.
+    """
+
+    roofline: Array
+    correction: Array
+    wanted: Array
+
+    @classmethod
+    def of(cls, peaks: Peaks, rows: Sequence[Example], *, seed: int, rounds: int) -> _Unseen:
+        roofline, correction = np.zeros(len(rows)), np.zeros(len(rows))
+        for fold in _folds(rows):
+            others = [row for i, row in enumerate(rows) if i not in set(fold)]
+            learner = _Learner.of(peaks, others, seed=seed, rounds=rounds)
+            features = [rows[i].row(peaks, learner.rates) for i in fold]
+            table = np.array([row.vector() for row in features])
+            roofline[fold] = np.log([row.prior_us for row in features])
+            correction[fold] = np.mean([b.inplace_predict(table) for b in learner.boosters], axis=0)
+        return cls(roofline, correction, np.log([row.us for row in rows]))
+
+    def trust(self, own: Sequence[bool]) -> float:
+        """Return the share of the correction that is nearest to what was measured."""
+        left, added = (self.wanted - self.roofline)[own], self.correction[own]
+        errors = {share: float(np.mean(np.abs(left - share * added))) for share in _SHARES}
+        return min(errors, key=lambda share: errors[share])
+
+
+def _metrics(name: str, rows: Sequence[Example], logs: Array) -> dict[str, float]:
+    """Return the median error, and the rank correlation within models of some size."""
+    wanted = np.log([row.us for row in rows])
+    of: defaultdict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        of[row.model].append(i)
+    ranks = [
+        float(spearmanr(wanted[own], logs[own]).statistic)
+        for own in of.values()
+        if len(own) >= _MIN_OF_A_MODEL
+    ]
+    return {
+        f"{name}_median_error": float(np.median(np.abs(np.expm1(logs - wanted)))),
+        f"{name}_rank_correlation": statistics.mean(ranks) if ranks else 0.0,
+    }
 
 
 def split(
@@ -192,12 +275,6 @@ def split(
             plans = [p for p in found.plans if (p.model_family in held_out) == is_held_out]
             side.append(Measurements(found.run, tuple(kernels), tuple(plans)))
     return seen, unseen
-
-
-def _trust(wanted: Array, unseen: Array, own: Sequence[bool]) -> float:
-    """Return the share of the correction that is nearest to what was measured."""
-    errors = {share: float(np.mean(np.abs(wanted[own] - share * unseen[own]))) for share in _SHARES}
-    return min(errors, key=lambda share: errors[share])
 
 
 def _boost(table: Array, wanted: Array, weights: Array, *, seed: int, rounds: int) -> Any:
@@ -223,11 +300,11 @@ def _folds(rows: Sequence[Example]) -> list[list[int]]:
 
 
 def _ranges(
-    rows: Sequence[Example], classes: Sequence[str], common: Collection[str]
+    rows: Sequence[Features], classes: Sequence[str], common: Collection[str]
 ) -> Mapping[str, Mapping[str, list[float]]]:
     ranges: dict[str, dict[str, list[float]]] = {}
     for name in sorted(common):
-        own = [row.row for row, of in zip(rows, classes, strict=True) if of == name]
+        own = [row for row, of in zip(rows, classes, strict=True) if of == name]
         ranges[name] = {}
         for size in SIZES:
             values = [log_size(getattr(row, size)) for row in own]

@@ -118,11 +118,11 @@ def _view(
 ) -> KernelView:
     if not isinstance(model, Learned):
         assert isinstance(model, Roofline)
-        row = extraction.extract(graph, parts, model.peaks)
+        row = extraction.extract(graph, parts, model.peaks, rates=model.rates)
         names = ("compute_us", "memory_us", "device_dispatch_us")
         shown = tuple(Feature(name, getattr(row, name), 0.0) for name in names)
         return KernelView(label, row.prior_us, row.prior_us, 0.0, shown)
-    row = extraction.extract(graph, parts, model.peaks)
+    row = extraction.extract(graph, parts, model.peaks, rates=model.rates)
     (prediction,) = model.kernels([row])
     factors = model.contributions(row)
     ordered = sorted(factors, key=lambda name: -abs(factors[name] - 1.0))[:_SHOWN]

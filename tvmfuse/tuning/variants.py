@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from tvmfuse import _pipeline
@@ -14,7 +15,7 @@ from tvmfuse.compiled import KernelInfo
 from tvmfuse.frontend import Signature
 from tvmfuse.passes import codegen
 from tvmfuse.passes.parameters import lift_parameters
-from tvmfuse.plan import FusionPlan
+from tvmfuse.plan import FusionPlan, Records
 from tvmfuse.runtime import Session
 from tvmfuse.targets import Target
 from tvmfuse.targets.export import compile_context
@@ -27,14 +28,48 @@ FAILURES = codegen.FAILURES
 
 @dataclass(frozen=True)
 class Variants:
-    """Sessions by the name of their plan, and the kernels that they share."""
+    """One model under several plans.
 
-    sessions: Mapping[str, Session]
+    Parameters
+    ----------
+    library : tvm.runtime.Executable
+        Holds one function for each plan, ``main_0`` for the first.
+    params : Mapping of str to sequence of numpy.ndarray
+        The weights of each plan, by its name.
+    signature : Signature
+        Of the model.
+    kernels : Mapping of str to KernelInfo
+        The kernels that the plans share.
+    """
+
+    library: Any
+    params: Mapping[str, Sequence[Any]]
+    signature: Signature
     kernels: Mapping[str, KernelInfo]
+
+    @cached_property
+    def sessions(self) -> Mapping[str, Session]:
+        """Sessions by the name of their plan."""
+        return sessions(self.library, self.params, signature=self.signature)
+
+
+def sessions(
+    library: Any, params: Mapping[str, Sequence[Any]], *, signature: Signature
+) -> Mapping[str, Session]:
+    """Return a session for each plan of a library; see :class:`Variants`."""
+    return {
+        name: Session(library, own, signature=signature, device=tvm.cpu(), entry=f"main_{i}")
+        for i, (name, own) in enumerate(params.items())
+    }
 
 
 def build(
-    planned: Planned, plans: Mapping[str, FusionPlan], target: Target, *, signature: Signature
+    planned: Planned,
+    plans: Mapping[str, FusionPlan],
+    target: Target,
+    *,
+    signature: Signature,
+    records: Records | None = None,
 ) -> Variants:
     """Build a model once for each plan.
 
@@ -48,6 +83,8 @@ def build(
         This machine.
     signature : Signature
         Of the model.
+    records : Records, optional
+        Tuned decisions for kernels.
 
     Raises
     ------
@@ -65,7 +102,7 @@ def build(
                 moved = replace(group.candidate, function=f"main_{i}")
                 groups.append(replace(group, candidate=moved))
     several = replace(planned, module=relax.transform.Normalize()(tvm.IRModule(functions)))
-    prepared = _pipeline.realize(several, FusionPlan(tuple(groups)), target)
+    prepared = _pipeline.realize(several, FusionPlan(tuple(groups)), target, records=records)
     module, params = prepared.module, []
     for i in range(len(plans)):
         lifted = lift_parameters(module, f"main_{i}")
@@ -73,14 +110,9 @@ def build(
         params.append(lifted.params)
     with compile_context(target):
         library = codegen.generate(module, target.tvm())
-    sessions = {
-        name: Session(
-            library, params[i].values(), signature=signature, device=tvm.cpu(), entry=f"main_{i}"
-        )
-        for i, name in enumerate(plans)
-    }
     infos = _pipeline.kernel_infos(prepared, planned.graphs["main"].labels)
-    return Variants(sessions, {kernel.name: kernel for kernel in infos})
+    weights = {name: tuple(own.values()) for name, own in zip(plans, params, strict=True)}
+    return Variants(library, weights, signature, {kernel.name: kernel for kernel in infos})
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Models under many plans: which, built beforehand, timed later."""
