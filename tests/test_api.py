@@ -142,3 +142,30 @@ def test_compiling_in_a_fresh_process_needs_nothing_but_the_package(affine_onnx:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "1 False\n"
+
+
+def test_a_compile_is_told_how_to_plan() -> None:
+    module = graphs.module(lambda x: relax.op.nn.relu(relax.op.tanh(x)), X)
+    groups = {
+        planner: len(tvmfuse.compile(module, planner=planner).plan.groups)
+        for planner in ("optimal", "none", "everything")
+    }
+    assert groups == {"optimal": 1, "none": 0, "everything": 1}
+    compiled = tvmfuse.compile(module, cost_model="prior", max_memory="1MiB", measure_budget=5)
+    assert any("roofline alone" in note for note in compiled.plan.notes)
+    assert len(compiled.plan.groups) == 1
+
+
+def test_ill_formed_planning_is_refused_before_the_model_is_read() -> None:
+    with pytest.raises(errors.CostModelError, match="knows optimal"):
+        tvmfuse.compile("missing.onnx", planner="best")
+    with pytest.raises(errors.InputError, match="a size such as 64MiB, but got '1 apple'"):
+        tvmfuse.compile("missing.onnx", max_memory="1 apple")
+    with pytest.raises(errors.InputError, match="--measure-budget must be like 90s"):
+        tvmfuse.compile("missing.onnx", measure_budget="soon")
+
+
+def test_a_memory_limit_that_no_plan_keeps_is_an_error() -> None:
+    module = graphs.module(lambda x: relax.op.nn.softmax(relax.op.permute_dims(x)), X)
+    with pytest.raises(errors.MemoryLimitError, match="allow more"):
+        tvmfuse.compile(module, planner="none", max_memory=8)

@@ -15,6 +15,7 @@ from tvmfuse.frontend import import_model
 from tvmfuse.plan import Records
 from tvmfuse.store.location import VARIABLE
 from tvmfuse.targets import Target
+from tvmfuse.tuning import cost_models, planning
 from tvmfuse.tuning.budget import budget
 from tvmfuse.tuning.campaign import Report, Settings, tune_model
 from tvmfuse.tuning.records import kernel_records
@@ -33,6 +34,10 @@ def compile(  # noqa: A001 - the public name
     records: Records | None = None,
     allow_family: bool = False,
     require_tuned: bool = False,
+    planner: str = "optimal",
+    cost_model: str = cost_models.LEARNED,
+    max_memory: str | int | None = None,
+    measure_budget: str | float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Compiled:
     """Compile a model.
@@ -57,6 +62,17 @@ def compile(  # noqa: A001 - the public name
         Whether records of other devices of the same family will do; the kernels' notes say so.
     require_tuned : bool
         Whether a kernel without a record is an error.
+    planner : str
+        How to choose what to fuse: "optimal", or to compare "none", "fuse-ops", "saved-bytes",
+        "saved-time", "everything".
+    cost_model : str
+        What predicts times: "learned" from measurements, "prior" for the roofline alone, or a
+        file that ``tvmfuse cost train`` wrote.
+    max_memory : str or int, optional
+        What values between kernels may take at any time, in bytes or as ``"64MiB"``.
+    measure_budget : str or float, optional
+        Measure candidates whose gain is in doubt for so many seconds, or for ``"30s"``; only
+        where the target is this machine.
     progress : callable, optional
         Is called with the name of each stage as it begins.
 
@@ -73,12 +89,25 @@ def compile(  # noqa: A001 - the public name
         The target is unknown.
     TuningError
         A record of each kernel is required, and not there.
+    InputError
+        A size or a time is none.
+    CostModelError
+        There is no such planner.
+    MemoryLimitError
+        No plan was found that needs so little memory.
     """
+    asked: dict[str, Any] = {
+        "planner": planner,
+        "max_memory": max_memory,
+        "measure_budget": measure_budget,
+    }
+    planning.check(**asked)
     device = _device(target)
     model = import_model(source, shapes=shapes)
     opened = nullcontext(records) if records else _records(db, device, allow_family=allow_family)
     with opened as found:
-        options = _pipeline.Options(fuse=fuse, records=found)
+        told = planning.options(model, device, **asked, cost_model=cost_model, db=_database(db))
+        options = _pipeline.Options(fuse=fuse, records=found, **told)
         compiled = _pipeline.build(model, device, options=options, progress=progress)
     if require_tuned:
         compiled.require_tuned()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tvmfuse.cli import console, planning
+from tvmfuse.cli import console
 from tvmfuse.cli.options import (
     AllowFamily,
     AsJson,
@@ -63,6 +63,7 @@ def compile_model(
     from tvmfuse._tvm import cxx
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
+    from tvmfuse.tuning import planning
     from tvmfuse.tuning.records import kernel_records
 
     # What can be known to fail is known before the long work.

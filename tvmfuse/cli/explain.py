@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tvmfuse.cli import console, planning
+from tvmfuse.cli import console
 from tvmfuse.cli.options import (
     AsJson,
     CostModelName,
@@ -73,6 +73,7 @@ def explain_model(
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
     from tvmfuse.report import explain
+    from tvmfuse.tuning import planning
 
     shapes = dict(map(parse_shape, shape))
     device = calibrated(targets.resolve(target))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from tvmfuse.errors import InputError
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 
@@ -105,20 +102,3 @@ PatternFiles = Annotated[
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
-
-
-def parse_size(text: str | None) -> int | None:
-    """Return a size in bytes: ``64MiB``, ``2G``, or a plain number.
-
-    Raises
-    ------
-    InputError
-        It is none.
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMG])(?:i?B)?|B)?", text.strip(), re.IGNORECASE)
-    if found is None:
-        raise InputError(f"--max-memory: needs a size such as 64MiB, but got {text!r}")
-    power = " KMG".index((found[2] or " ").upper())
-    return int(float(found[1]) * 1024**power)
