@@ -46,6 +46,9 @@ _FAILURES = (
 
 _MOST_ROUNDS = 10
 
+# Types of weights that products read as they are.
+_STORED = frozenset(getattr(onnx_ir.DataType, name) for name in ("INT4", "UINT4", "INT8", "UINT8"))
+
 
 def simplify(model: onnx.ModelProto, name: str, supported: Collection[str]) -> onnx.ModelProto:
     """Convert, infer and fold until only operators on run-time values are left.
@@ -188,11 +191,8 @@ def _fold_constants(model: onnx_ir.Model) -> None:
 
 def _is_worth_folding(node: onnx_ir.Node) -> bool:
     """Whether a constant result is small, and no weight of bytes that a kernel can read."""
-    if node.op_type == "Cast" and node.inputs[0] is not None:
-        is_bytes = node.inputs[0].dtype in (onnx_ir.DataType.INT8, onnx_ir.DataType.UINT8)
-        if is_bytes and node.inputs[0].shape is not None and len(node.inputs[0].shape) > 1:
-            return False
-    if node.op_type == "DequantizeLinear" and "block_size" in node.attributes:
+    stored = node.inputs[0] if node.op_type in ("Cast", "DequantizeLinear") else None
+    if stored is not None and stored.dtype in _STORED and len(stored.shape or ()) > 1:
         return False
     shapes = [output.shape for output in node.outputs if output.shape is not None]
     sizes = [math.prod(extent for extent in s if isinstance(extent, int)) for s in shapes]

@@ -3,7 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.passes.canonical import operators_of
 from tvmfuse._tvm import tvm
+from tvmfuse.frontend import import_model
+from tvmfuse.passes.canonicalise import canonicalise
 
 GENERATOR = np.random.default_rng(0)
 
@@ -70,3 +73,17 @@ def test_tvm_still_lacks_the_operator(operator, parse, run_by_tvm):
     model = parse(f"g (float[2] x) => (float[2] y) {{ y = {operator}(x) }}")
     with pytest.raises(tvm.error.OpNotImplemented, match=operator):
         run_by_tvm(model, {})
+
+
+@pytest.mark.parametrize("opset", [17, 21])
+def test_product_of_dequantised_values_becomes_one_of_integers(parse, opset):
+    model = parse(
+        "g (uint8[2,3] x) => (float[2,2] y)"
+        "<float s = {0.5}, uint8 z = {7}, int8[3,2] w = {1,-2,3,4,-5,6},"
+        " float[2] ws = {0.25,0.5}, int8[2] wz = {0,0}>"
+        "{ a = DequantizeLinear(x, s, z) b = DequantizeLinear<axis=1>(w, ws, wz)"
+        " y = MatMul(a, b) }",
+        opset=opset,
+    )
+    left = operators_of(canonicalise(import_model(model).module))
+    assert left == {"matmul": 1, "subtract": 1, "astype": 1, "multiply": 1}
