@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from datetime import UTC, datetime
 from pathlib import Path
 
 from collecting import prepared, timing
@@ -26,15 +25,13 @@ from collecting.entries import Entry, entries
 from full_speed import FullSpeed
 
 from tvmfuse import targets
-from tvmfuse._tvm import threads
 from tvmfuse.calibrate import calibrated
 from tvmfuse.cost import data
 from tvmfuse.errors import TvmFuseError
 from tvmfuse.report.machine import describe
-from tvmfuse.store.devices import device_of
-from tvmfuse.store.versions import Versions
 from tvmfuse.targets import Target
 from tvmfuse.tuning import cost_models
+from tvmfuse.tuning.observing import run_here
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,7 +96,7 @@ def _time(wanted: Sequence[Entry], target: Target, args: argparse.Namespace) -> 
     end, failed, speed = time.monotonic() + args.limit, 0, FullSpeed(target)
     args.into.parent.mkdir(parents=True, exist_ok=True)
     with args.into.open("a", encoding="utf-8") as file:
-        file.write(data.run_line(_run(target)) + "\n")
+        file.write(data.run_line(run_here(target, device=describe()["processor"])) + "\n")
         for entry in wanted:
             for each in prepared.read(args.built, entry) if entry.name not in done else ():
                 if time.monotonic() > end:
@@ -119,19 +116,6 @@ def _time(wanted: Sequence[Entry], target: Target, args: argparse.Namespace) -> 
         command = "scripts/collect_measurements.py"
         print(f"{cost_models.record(args.db, target, measured, command)} put into {args.db}")
     return failed
-
-
-def _run(target: Target) -> data.Run:
-    device, versions = device_of(target), Versions.installed()
-    return data.Run(
-        device=describe()["processor"],
-        device_family=device.family,
-        target=target.spec,
-        threads=threads.in_use(),
-        peaks=target.peaks,
-        versions={"tvm": versions.tvm, "tvmfuse": versions.tvmfuse},
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
 
 
 def _done(path: Path, target: str) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -19,6 +20,7 @@ from tvmfuse.tuning import cost_models, planning
 from tvmfuse.tuning.budget import budget
 from tvmfuse.tuning.campaign import Report, Settings, tune_model
 from tvmfuse.tuning.records import kernel_records
+from tvmfuse.tuning.retraining import after_tuning
 from tvmfuse.tuning.sessions import open_history
 from tvmfuse.tuning.task import Strategy
 from tvmfuse.tuning.tuner import Status
@@ -126,6 +128,7 @@ def tune(
     seed: int = 0,
     resume: bool = False,
     strategy: Strategy = "auto",
+    learn: bool = True,
     progress: Callable[[Status], None] = lambda _: None,
 ) -> Report:
     """Search faster kernels for a model on this machine; :func:`compile` uses what was found.
@@ -153,6 +156,9 @@ def tune(
     strategy : str
         Which spaces are searched: "auto" takes ours, and TVM's for kernels that no family covers;
         "families" ours alone; "metaschedule" TVM's alone.
+    learn : bool
+        Whether the cost model of this device may learn from it afterwards, which times the kernels
+        for about 15 s and trains for as long at most.
     progress : callable, optional
         Is told after each trial where the search stands.
 
@@ -171,8 +177,15 @@ def tune(
     device = _device(target)
     settings = Settings(budget(trials, time, within), seed=seed, resume=resume, strategy=strategy)
     model = import_model(source, shapes=shapes)
-    with open_history(_database(db), device, settings, command="tvmfuse.tune") as history:
-        return tune_model(model, device, history, settings=settings, progress=progress)
+    database, command = _database(db), "tvmfuse.tune"
+    with open_history(database, device, settings, command=command) as history:
+        chosen = cost_models.resolve(cost_models.LEARNED, device, database=database)
+        how: dict[str, Any] = {"settings": settings, "cost_model": chosen.model}
+        report = tune_model(model, device, history, **how, progress=progress)
+    if not learn:
+        return report
+    learned = after_tuning(model, device, database=database, command=command)
+    return replace(report, learned=learned)
 
 
 def pipeline(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,11 @@ from tvmfuse.cost.data import MeasuredKernel
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.frontend import Signature, import_model
 from tvmfuse.passes.collect import collect
-from tvmfuse.patterns.dataflow import Dataflow
-from tvmfuse.patterns.opgraph import Describer
 from tvmfuse.plan import CostModel, FusionPlan
 from tvmfuse.planner import STRATEGIES, Sampled, Strategy, choose
 from tvmfuse.targets import Target
 from tvmfuse.targets.export import export
-from tvmfuse.tuning import variants
+from tvmfuse.tuning import observing, variants
 from tvmfuse.tuning.records import kernel_records
 
 TUNED = "tuned"
@@ -227,14 +225,7 @@ def _digest(array: Any) -> str:
     return hashlib.sha256(about + array.tobytes()).hexdigest()
 
 
-def _kernels(
-    entry: Entry, module: Any, built: variants.Variants
-) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield what each kernel computes that is a group or an operator; no change of layout."""
-    describer = Describer(Dataflow.of("main", module["main"]))
-    for name, info in built.kernels.items():
-        if info.places and all(info.places):
-            graph, places = describer.graph(info.places[0]), tuple(dict.fromkeys(info.places))
-            about = entry.name, entry.family, "", info.pattern, info.family, info.schedule
-            kernel = MeasuredKernel(*about, graph, us=1.0, spread_us=0.0, calls=1, places=places)
-            yield name, next(data.lines([kernel], []))
+def _kernels(entry: Entry, module: Any, built: variants.Variants) -> Iterator[tuple[str, str]]:
+    about = {"model": entry.name, "model_family": entry.family}
+    for name, kernel in observing.timeable(module, built.kernels, **about).items():
+        yield name, next(data.lines([kernel], []))

@@ -46,10 +46,11 @@ def test_what_was_tuned_is_used_by_a_compile(cli: Cli, small_onnx: Path, tmp_pat
     assert refused.code == 1
     assert "a record of every kernel is required, but 1 have none" in refused.error
     assert not bundle.exists()
-    answer = cli("tune", small_onnx, "--trials", "40", "--db", database, "--json")
+    answer = cli("tune", small_onnx, "--trials", "40", "--db", database, "--no-learn", "--json")
     assert answer.code == 0, answer.err
     found = answer.json
     assert (found["command"], found["model"], found["failures"]) == ("tune", "small", 0)
+    assert found["learned"] == ""
     (kernel,) = found["kernels"]
     assert kernel["trials"] == kernel["points"] <= 40  # all were measured
     assert statuses(database).count("ok") == 1  # the default, or what beat it
@@ -63,6 +64,7 @@ def test_people_are_told_what_was_found(cli: Cli, small_onnx: Path, tmp_path: Pa
     assert answer.code == 0
     assert "small on cpu" in answer.out
     assert "2 trials in" in answer.out
+    assert "learns from 100 kernels of 2 models on; so far 1 of 1 are measured" in answer.out
     assert "search 1 kernels" in answer.err
 
 

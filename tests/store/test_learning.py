@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from tests.store.conftest import CPU, LLVM, OTHER_CPU
 from tvmfuse.errors import StoreError
-from tvmfuse.plan import Candidate, Group, OpGraph, OpNode, RunTime, TensorInfo
+from tvmfuse.plan import Candidate, FusionPlan, Group, OpGraph, OpNode, RunTime, TensorInfo
 from tvmfuse.store import Session, Store, schema
 from tvmfuse.store.learning import (
     CostModelFile,
@@ -17,6 +17,7 @@ from tvmfuse.store.learning import (
     measurements_of,
     newest_cost_model,
 )
+from tvmfuse.store.records import to_text
 
 TENSOR = TensorInfo(("n", 4), "float32")
 GRAPH = OpGraph(
@@ -28,7 +29,11 @@ GROUP = Group(Candidate("chain", "elementwise", "main", (3,), GRAPH), RunTime(1.
 def test_measured_fusions_come_back_as_they_were(store: Store) -> None:
     session = Session("tune", "host")
     store.add_session(session)
-    given = [FusionMeasurement(GROUP, CPU, LLVM, session.uid), FusionMeasurement(GROUP, CPU, LLVM)]
+    given = [
+        FusionMeasurement(GROUP, CPU, LLVM, session.uid),
+        FusionMeasurement(GROUP, CPU, LLVM),
+        FusionMeasurement(GROUP, CPU, LLVM, schedule="tuned", spread_us=0.25),
+    ]
     add_measurements(store, given)
     add_measurements(store, given)
     assert measurements_of(store, CPU) == given
@@ -60,6 +65,12 @@ def test_a_pickle_is_no_cost_model() -> None:
         CostModelFile("xgboost", 1, CPU, "\x80\x04", 1)
 
 
-def test_checksums_cover_the_session() -> None:
+def test_checksums_cover_session_and_schedule() -> None:
     plain = FusionMeasurement(GROUP, CPU, LLVM)
     assert replace(plain, session="a").checksum != plain.checksum
+    assert replace(plain, schedule="tuned").checksum != plain.checksum
+
+
+def test_measurement_from_before_schedules_were_kept_is_whole() -> None:
+    plain = FusionMeasurement(GROUP, CPU, LLVM)
+    assert plain.text == to_text(FusionPlan((GROUP,)).to_json())

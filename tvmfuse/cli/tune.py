@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -58,6 +58,13 @@ def tune_model_file(
             help="Search our spaces, and TVM's for kernels without one; ours alone; TVM's alone.",
         ),
     ] = "auto",
+    learn: Annotated[
+        bool,
+        typer.Option(
+            "--learn/--no-learn",
+            help="Time the kernels at the end, in half a minute, for the cost model to learn from.",
+        ),
+    ] = True,
     seed: Seed = 0,
     db: Database = None,
     as_json: AsJson = False,
@@ -70,9 +77,11 @@ def tune_model_file(
     from tvmfuse import targets
     from tvmfuse.calibrate import calibrated
     from tvmfuse.frontend import import_model, parse_shape
+    from tvmfuse.tuning import cost_models
     from tvmfuse.tuning.budget import budget
     from tvmfuse.tuning.campaign import Settings, tune_model
     from tvmfuse.tuning.measure import Limits
+    from tvmfuse.tuning.retraining import after_tuning
     from tvmfuse.tuning.sessions import open_history
 
     # What can be known to fail is known before the long work.
@@ -102,9 +111,14 @@ def tune_model_file(
             device,
             history,
             settings=settings,
+            cost_model=cost_models.resolve(cost_models.LEARNED, device, database=db).model,
             stage=stages,
             progress=lambda status: stages.say(_line(status)),
         )
+        if learn:
+            stages("learn")
+            learned = after_tuning(imported, device, database=db, command=command)
+            report = replace(report, learned=learned)
         name = history.store.name
     if as_json:
         console.print_json("tune", _to_json(report, imported.name, device, name))
@@ -151,6 +165,7 @@ def _to_json(report: Report, model: str, target: Target, database: str) -> dict[
         "tuned_us": report.tuned_us,
         "gain": report.gain,
         "untried": list(report.untried),
+        "learned": report.learned,
         "kernels": [asdict(kernel) for kernel in report.kernels],
     }
 
@@ -164,6 +179,8 @@ def _print(report: Report, model: str, target: Target, database: str) -> None:
         f"{console.count(status.trials, 'trial')} in {report.seconds:.0f} s, "
         f"{status.failures} failed; kept in {database}"
     )
+    if report.learned:
+        console.print_text(report.learned)
     if report.untried:
         console.print_text(
             f"no time was left to try faster candidates of {len(report.untried)} kernels in the "

@@ -16,21 +16,27 @@ from tvmfuse.store.records import Device, TargetKey, digest, new_uid, now, to_te
 from tvmfuse.store.store import Store
 from tvmfuse.store.versions import Versions
 
+_DEFAULT = "family"  # what the schedule of a kernel was before it was kept
+
 
 @dataclass(frozen=True)
 class FusionMeasurement:
-    """A candidate that was timed fused and unfused.
+    """A kernel that was timed, and what it does timed as kernels apart.
 
     Parameters
     ----------
     group : Group
-        The candidate, with its measured times.
+        The candidate, with its measured times; that apart is that fused where it was not timed.
     device : Device
         Where it ran.
     target : TargetKey
         What it was compiled for.
     session : str
         ``uid`` of its session, or "".
+    schedule : str
+        Where its schedule came from: ``family``, ``tuned``, ``generic`` …
+    spread_us : float
+        Third quartile minus first of its time fused.
     versions : Versions
         The software.
     uid, created_at : str
@@ -41,14 +47,21 @@ class FusionMeasurement:
     device: Device
     target: TargetKey
     session: str = ""
+    schedule: str = _DEFAULT
+    spread_us: float = 0.0
     versions: Versions = field(default_factory=Versions.installed)
     uid: str = field(default_factory=new_uid)
     created_at: str = field(default_factory=now)
 
     @property
     def text(self) -> str:
-        """The group as JSON."""
-        return to_text(FusionPlan((self.group,)).to_json())
+        """The group as JSON, with what is not as it was before that was kept."""
+        row = FusionPlan((self.group,)).to_json()
+        if self.schedule != _DEFAULT:
+            row["schedule"] = self.schedule
+        if self.spread_us:
+            row["spread_us"] = self.spread_us
+        return to_text(row)
 
     @property
     def checksum(self) -> str:
@@ -183,12 +196,15 @@ def newest_cost_model(
 
 def _measurement(row: Any, device: Device) -> FusionMeasurement | None:
     try:
-        (group,) = FusionPlan.from_json(json.loads(row.candidate)).groups
+        about = json.loads(row.candidate)
+        (group,) = FusionPlan.from_json(about).groups
         found = FusionMeasurement(
             group,
             device,
             TargetKey(json.loads(row.attrs)),
             row.session_uid or "",
+            about.get("schedule", _DEFAULT),
+            about.get("spread_us", 0.0),
             Versions(row.tvm_version, row.ffi_version, row.tvmfuse_version),
             row.uid,
             row.created_at,

@@ -14,6 +14,7 @@ from tvmfuse._tvm.threads import in_use as usable_threads
 from tvmfuse.errors import TuningError
 from tvmfuse.frontend import Model
 from tvmfuse.passes.schedule import machine_of
+from tvmfuse.plan import CostModel
 from tvmfuse.targets import Target
 from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.confirm import WholeModel, confirm
@@ -93,6 +94,8 @@ class Report:
         All that it took.
     untried : tuple of str
         Kernels whose faster candidates there was no time to confirm in the model.
+    learned : str
+        What the cost model has learned from it afterwards, in a line; "" where it was not to.
     """
 
     status: Status
@@ -102,6 +105,7 @@ class Report:
     first_s: float
     seconds: float
     untried: tuple[str, ...] = ()
+    learned: str = ""
 
     @property
     def gain(self) -> float:
@@ -120,6 +124,7 @@ def tune_model(
     history: History,
     *,
     settings: Settings | None = None,
+    cost_model: CostModel | None = None,
     stage: Say = lambda _: None,
     progress: Callable[[Status], None] = lambda _: None,
 ) -> Report:
@@ -135,6 +140,8 @@ def tune_model(
         Keeps the trials.
     settings : Settings, optional
         Budget, seed and limits.
+    cost_model : CostModel, optional
+        What a compile will plan by; the model of the device's family where not given.
     stage, progress : callable
         Are told what begins, and how the search goes on after each trial.
 
@@ -160,10 +167,11 @@ def tune_model(
         scratch() as folder,
     ):
         stage("plan")
-        prepared = _pipeline.prepare(model.module, target)
+        options = _pipeline.Options(cost_model=cost_model)
+        prepared = _pipeline.prepare(model.module, target, options=options)
         tasks = tasks_of(prepared, machine, seed=settings.seed, strategy=settings.strategy)
         prepared_s = time.monotonic() - start
-        whole = WholeModel(model, target, folder, threads)
+        whole = WholeModel(model, target, folder, threads, options=options)
         stage(f"search {len(tasks)} kernels")
         tuner, winners = _search(
             tasks,

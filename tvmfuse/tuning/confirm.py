@@ -65,6 +65,8 @@ class WholeModel:
         Where its bundles may lie.
     threads : int
         Threads that it may use.
+    options : Options
+        What it is planned by.
     rounds : int
         Rounds of about a tenth of a second in which both take turns.
     times_us : Mapping
@@ -75,6 +77,7 @@ class WholeModel:
     target: Target
     folder: Path
     threads: int
+    options: Options = field(default_factory=Options)
     rounds: int = 9
     times_us: dict[frozenset[str], float] = field(default_factory=dict)
     _bundles: dict[frozenset[str], Path] = field(default_factory=dict)
@@ -115,7 +118,7 @@ class WholeModel:
     def _bundle(self, kernels: Sequence[Progress]) -> Path:
         names = _names(kernels)
         if names not in self._bundles:
-            options = Options(records=Decided.of(kernels))
+            options = replace(self.options, records=Decided.of(kernels))
             compiled = _pipeline.build(self.model, self.target, options=options)
             path = self.folder / f"{len(self._bundles)}.tvmfuse"
             self._bundles[names] = bundle.save(compiled, path).path

@@ -58,7 +58,7 @@ def resolve(name: str, target: Target, *, database: str | None = None) -> Chosen
     try:
         if name != LEARNED:
             return shipped.learned(_of_file(Path(name), target), target.peaks)
-        own = _of_store(database, target)
+        own = of_store(database, target)
         if own is not None:
             return shipped.learned(own, target.peaks)
     except CostModelError as error:
@@ -83,7 +83,8 @@ def keep(database: str | None, target: Target, trained: Trained) -> None:
 def record(database: str, target: Target, measured: Iterable[Measurements], command: str) -> int:
     """Put measured kernels into a store; return how many.
 
-    A group is kept with its time apart, which is that of its operators in the same model.
+    A group is kept with its time apart, which is that of its operators in the same model
+    where all were timed.
 
     Parameters
     ----------
@@ -113,7 +114,10 @@ def record(database: str, target: Target, measured: Iterable[Measurements], comm
 
 
 def measured(database: str | None, target: Target) -> list[Measurements]:
-    """Return the measured kernels of exactly a device that the store in use has."""
+    """Return the measured kernels of exactly a device that the store in use has.
+
+    All are said to be of the newest run: its name of the device, and its peaks.
+    """
     with _store(database) as store:
         if store is None:
             return []
@@ -124,32 +128,36 @@ def measured(database: str | None, target: Target) -> list[Measurements]:
             if "run" in about and target_key(target) == each.target:
                 run = json.dumps(about["run"], sort_keys=True)
                 runs[run].append(_kernel(each, str(about["model"]), str(about["model_family"])))
-    return [Measurements(_run(json.loads(run)), tuple(kernels)) for run, kernels in runs.items()]
+    newest = _run(json.loads([*runs][-1])) if runs else None
+    return [Measurements(newest, tuple(kernels)) for kernels in runs.values()] if newest else []
 
 
 def _rows(
     kernels: list[MeasuredKernel], target: Target, session: Session
 ) -> Iterator[FusionMeasurement]:
-    """Yield each measured set of bindings once, with its time apart."""
+    """Yield each set of bindings once for each way that it was scheduled."""
     apart = {d.kernel.places[0]: d.apart_us for d in judging.decisions(kernels)}
-    taken: defaultdict[tuple[int, ...], list[MeasuredKernel]] = defaultdict(list)
+    taken: defaultdict[tuple[tuple[int, ...], str, str], list[MeasuredKernel]] = defaultdict(list)
     for each in kernels:
-        taken[each.places[0]].append(each)
-    for place, own in taken.items():
+        taken[each.places[0], each.family, each.schedule].append(each)
+    for (place, family, schedule), own in taken.items():
         fused_us = statistics.median(each.call_us for each in own)
-        unfused_us = fused_us if own[0].pattern == "single" else apart.get(place)
-        if unfused_us is not None:
-            candidate = Candidate(own[0].pattern, own[0].family, "main", place, own[0].graph)
-            group = Group(candidate, RunTime(fused_us, unfused_us))
-            yield FusionMeasurement(group, device_of(target), target_key(target), session.uid)
+        spread_us = statistics.median(each.spread_us for each in own)
+        candidate = Candidate(own[0].pattern, family, "main", place, own[0].graph)
+        group = Group(candidate, RunTime(fused_us, apart.get(place, fused_us)))
+        key = target_key(target)
+        yield FusionMeasurement(
+            group, device_of(target), key, session.uid, schedule=schedule, spread_us=spread_us
+        )
 
 
 def _kernel(each: FusionMeasurement, model: str, family: str) -> MeasuredKernel:
     candidate = each.group.candidate
     return MeasuredKernel(
-        *(model, family, "store", candidate.pattern, candidate.family, "family", candidate.graph),
+        *(model, family, "store", candidate.pattern, candidate.family),
+        *(each.schedule, candidate.graph),
         us=each.group.time.fused_us - data.CALL_US,
-        spread_us=0.0,
+        spread_us=each.spread_us,
         calls=1,
         places=(candidate.bindings,),
     )
@@ -174,7 +182,14 @@ def _of_file(path: Path, target: Target) -> Trained:
     return trained
 
 
-def _of_store(database: str | None, target: Target) -> Trained | None:
+def of_store(database: str | None, target: Target) -> Trained | None:
+    """Return the newest model of exactly a device that the store in use has, or None.
+
+    Raises
+    ------
+    CostModelError
+        It is damaged.
+    """
     with _store(database) as store:
         if store is None:
             return None
