@@ -157,8 +157,8 @@ def tune(
         Which spaces are searched: "auto" takes ours, and TVM's for kernels that no family covers;
         "families" ours alone; "metaschedule" TVM's alone.
     learn : bool
-        Whether the cost model of this device may learn from it afterwards, which times the kernels
-        for about 15 s and trains for as long at most.
+        Whether the cost model of this device may learn from it afterwards, which builds the model
+        once more, times its kernels for about 15 s, and trains for as long at most.
     progress : callable, optional
         Is told after each trial where the search stands.
 
@@ -184,7 +184,9 @@ def tune(
         report = tune_model(model, device, history, **how, progress=progress)
     if not learn:
         return report
-    learned = after_tuning(model, device, database=database, command=command)
+    learned = after_tuning(
+        model, device, database=database, command=command, prepared_s=report.first_s
+    )
     return replace(report, learned=learned)
 
 

@@ -71,6 +71,8 @@ def test_what_fails_costs_only_the_lesson(tmp_path: Path) -> None:
     assert said.startswith("the cost model has learned nothing: ")
     assert "there is no" in said
     assert "\n" not in said
+    how = {"database": missing, "command": "tune", "prepared_s": 31.0}
+    assert "is not built again" in retraining.after_tuning(model, TARGET, **how)
 
 
 def test_model_learns_when_enough_is_new_and_a_compile_uses_it(database: str) -> None:

@@ -62,7 +62,7 @@ def tune_model_file(
         bool,
         typer.Option(
             "--learn/--no-learn",
-            help="Time the kernels at the end, in half a minute, for the cost model to learn from.",
+            help="Build and time the kernels at the end, for the cost model to learn from.",
         ),
     ] = True,
     seed: Seed = 0,
@@ -117,7 +117,9 @@ def tune_model_file(
         )
         if learn:
             stages("learn")
-            learned = after_tuning(imported, device, database=db, command=command)
+            learned = after_tuning(
+                imported, device, database=db, command=command, prepared_s=report.first_s
+            )
             report = replace(report, learned=learned)
         name = history.store.name
     if as_json:

@@ -19,7 +19,8 @@ from tvmfuse.tuning.records import kernel_records
 
 LEAST_NEW = 20  # kernels that training again is worth
 TIMING_S = 15.0
-MOST_KERNELS = 3000  # the newest; training on so many takes about 15 s
+MOST_KERNELS = 1500  # the newest; training on so many takes about 15 s
+MOST_PREPARED_S = 30.0  # building under two plans takes some twice as long
 
 
 def after_tuning(
@@ -28,6 +29,7 @@ def after_tuning(
     *,
     database: str | None,
     command: str,
+    prepared_s: float = 0.0,
     seconds: float = TIMING_S,
 ) -> str:
     """Time a tuned model's kernels, keep the times, and train on all that there are.
@@ -44,6 +46,9 @@ def after_tuning(
         The tuning store; the one in use where not given.
     command : str
         Who asks.
+    prepared_s : float
+        How long preparing it took before its first kernel was tried; a model that takes
+        long is not built again.
     seconds : float
         How long kernels are timed.
 
@@ -52,6 +57,11 @@ def after_tuning(
     str
         What was learned, or why nothing, in a line.
     """
+    if prepared_s > MOST_PREPARED_S:
+        return (
+            f"the cost model has learned nothing: preparing {model.name} took {prepared_s:.0f} s, "
+            f"and what takes over {MOST_PREPARED_S:.0f} s is not built again to time its kernels"
+        )
     place = locate(database).database
     try:
         chosen = cost_models.resolve(cost_models.LEARNED, target, database=place)
@@ -82,7 +92,7 @@ def retrain(database: str, target: Target, *, least_new: int = LEAST_NEW) -> str
         XGBoost is missing.
     """
     found = cost_models.measured(database, target)
-    rows = training.examples(found)[-MOST_KERNELS:]
+    rows = training.examples(found)
     n_models = len({row.model_family for row in rows})
     if len(rows) < training.MIN_KERNELS or n_models < 2:
         return (
@@ -95,6 +105,7 @@ def retrain(database: str, target: Target, *, least_new: int = LEAST_NEW) -> str
             f"the cost model of this device has learned from all but {max(0, n_new)} of "
             f"{len(rows)} kernels; it learns again from {least_new} on"
         )
+    rows = rows[-MOST_KERNELS:]
     trained = training.train(found[0].run, rows)
     error, rival_error = trained.metrics["unseen_median_error"], _shipped_error(found, target)
     if not trained.is_better or error > rival_error:
