@@ -78,7 +78,7 @@ def test_a_network_equals_numpy_by_two_kernels_and_conversions() -> None:
     compiled = _pipeline.build(import_model(network()), resolve("cpu"))
     testing.assert_close(tvmfuse.Session.of(compiled)(X), expected())
     families = [kernel.family for kernel in compiled.kernels]
-    assert "conv" in families
+    assert "chained" in families  # the convolution with the mean of what it gives
     assert "gemm" in families
     assert not any(kernel.note for kernel in compiled.kernels)
 
@@ -144,7 +144,8 @@ def test_equal_layers_share_one_kernel() -> None:
         return x
 
     compiled = graphs.compiled(graphs.module(graph, (1, 16, 8, 8)))
-    assert [kernel.family for kernel in compiled.kernels].count("conv") == 1
+    # The first one reads its input as it lies, the two others read blocks.
+    assert [kernel.family for kernel in compiled.kernels].count("conv") == 2
     assert len(compiled.params) == 3
 
 

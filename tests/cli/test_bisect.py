@@ -51,7 +51,8 @@ def model(tmp_path: Path) -> Path:
             nodes.append(helper.make_node("Softmax", ["d"], ["z"], name="/2/Softmax"))
             nodes.append(helper.make_node("ReduceMean", ["m2"], ["a"], name="/2/Mean", axes=[1]))
             nodes.append(helper.make_node("Sub", ["z", "a"], ["c"], name="/2/Centre"))
-            nodes.append(helper.make_node("Transpose", ["c"], ["t"], name="/2/T", perm=[1, 0]))
+            inits.append(numpy_helper.from_array(np.array(1), "one"))
+            nodes.append(helper.make_node("CumSum", ["c", "one"], ["t"], name="/2/CumSum"))
             nodes.append(helper.make_node("Relu", ["t"], ["r"], name="/2/Relu"))
             nodes.append(helper.make_node("Mul", ["r", "r"], [value], name="/2/Square"))
         else:

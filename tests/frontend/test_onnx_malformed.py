@@ -317,13 +317,13 @@ MODELS: dict[str, tuple[Any, str]] = {
         with_weight(weight(lambda t: setattr(t, "data_location", TensorProto.EXTERNAL))),
         "give the path of the model",
     ),
-    "int4 weights": (
-        with_weight(
-            helper.make_tensor("w", TensorProto.INT4, [2, 3], [1, -2, 3, -8, 7, 0]),
-            helper.make_node("DequantizeLinear", ["w", "s"], ["d"]),
-            helper.make_node("Add", ["x", "d"], ["y"]),
+    "int4 input": (
+        interface(
+            [value("x", TensorProto.INT4)],
+            [value("y", TensorProto.INT4)],
+            helper.make_node("Identity", ["x"], ["y"]),
         ),
-        "'w' has elements of type int4",
+        "'x' has elements of type int4",
     ),
     "float8 input": (
         interface(

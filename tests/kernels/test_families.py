@@ -13,6 +13,7 @@ from tvmfuse._tvm import te, topi, tvm, tvm_ffi
 from tvmfuse._tvm.recurrence import Activation, Recurrence
 from tvmfuse.kernels import (
     attention,
+    chained,
     conv,
     families,
     gemm,
@@ -53,6 +54,8 @@ def kernels() -> dict[str, list[Any]]:
     layer = [te.placeholder(shape) for shape in ((3, 1, 15), (1, 5, 15), (1, 1, 5))]
     flat, plane, taps = image(4, 50), image(1, 4, 9, 9), weight(4, 1, 3, 3)
     flat4 = image(1, 2, 3, 5)
+    deep = window.emit_depthwise(x, block_taps := weight(2, 3, 3, 8), Window((3, 3)), MACHINE)
+    points = weight(2, 2, 1, 1, 8, 8)
     q, k, v = (te.placeholder((1, 2, 9, 8), name=name) for name in "qkv")
 
     def heads(q: Any, k: Any, v: Any) -> Attention:
@@ -71,6 +74,7 @@ def kernels() -> dict[str, list[Any]]:
 
     return {
         "attention": [q, k, v, attention.emit(heads, (q, k, v), MACHINE)],
+        "chained": [x, block_taps, points, chained.emit_pointwise(deep, points, MACHINE)],
         "conv": [x, w, conv.emit(x, w, Window((3, 3)), MACHINE)],
         "transposed": [x, doubling, transposed.emit(x, doubling, DOUBLING, MACHINE)],
         "winograd": [x, tiles, winograd.emit(x, tiles, Window((3, 3)), MACHINE)],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tvmfuse.cost import chained
-from tvmfuse.kernels import families
+from tvmfuse.kernels import blocks, families
 from tvmfuse.passes.lower import Lowered
 from tvmfuse.passes.schedule import Schedules
 from tvmfuse.plan import FusionPlan, Rejection
@@ -23,6 +23,7 @@ def unchained(lowered: Lowered, schedules: Schedules) -> Mapping[Place, str]:
         place: kernel.note
         for name, kernel in schedules.kernels.items()
         if kernel.note and kernel.family != chained.FAMILY and name in schedules.sources
+        if blocks.is_made_of_blocks(schedules.sources[name])
         if families.family_of(schedules.sources[name]) == chained.FAMILY
         for place in lowered.origins[name].places
     }
