@@ -75,6 +75,13 @@ def is_reduction(sch: Schedule, block: Block) -> bool:
     )
 
 
+def is_conversion(sch: Schedule, block: Block) -> bool:
+    """Whether ``block`` writes another type than it reads."""
+    statement = sch.get(block)
+    (source,), (result,) = statement.reads, statement.writes
+    return str(source.source.dtype) != str(result.source.dtype)
+
+
 def iter_vars(sch: Schedule, block: Block) -> list[Any]:
     """Return the axes of ``block``."""
     return list(sch.get(block).iter_vars)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
-from tvmfuse.kernels import blocks
+from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.gemm import dots
 from tvmfuse.kernels.tiling import (
@@ -211,12 +211,22 @@ def padded(x: Tensor, window: Window, rows: int, columns: int, *, fill: float = 
     top, left, _, _ = window.padding
     if (top, left) == (0, 0) and span_h <= height and span_w <= width:
         return x
+    return converted(x, window, rows, columns, dtype=x.dtype, fill=fill)
+
+
+def converted(
+    x: Tensor, window: Window, rows: int, columns: int, *, dtype: str, fill: float = 0.0
+) -> Tensor:
+    """Emit the scratch image of :func:`padded` in another type, also where nothing is outside."""
+    _, _, height, width, _ = (int(d) for d in x.shape)
+    span_h, span_w = window.span(rows, columns)
+    top, left, _, _ = window.padding
     return te.compute(
         (x.shape[0], x.shape[1], span_h, span_w, x.shape[4]),
         lambda n, c, h, w, i: te.if_then_else(
             te.all(h >= top, h < height + top, w >= left, w < width + left),
-            x[n, c, h - top, w - left, i],
-            tirx.const(fill, x.dtype),
+            approx.cast(x[n, c, h - top, w - left, i], dtype),
+            tirx.const(fill, dtype),
         ),
         name="pad",
         attrs={ROLE: "pad"},

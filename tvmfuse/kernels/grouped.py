@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
 from tvmfuse.kernels.conv import Window, padded
@@ -55,6 +57,24 @@ class Groups:
             end = (last // self._out + 1) * self._in
             reaches.append(ceil_div(end, self.block) - self.first(out_block))
         return max(reaches)
+
+    @property
+    def sharing(self) -> int:
+        """Neighbouring output blocks that read the same input blocks."""
+        return self._out // self.block if self._out % self.block == 0 else 1
+
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return for every weight (out, in of a group) the channels that it joins.
+
+        Returns
+        -------
+        tuple of np.ndarray
+            The output channel, and the input channel from the first block that it reads on.
+        """
+        shape = np.arange(self.channels_out), np.arange(self._in)
+        out, within = np.meshgrid(*shape, indexing="ij")
+        channel = out // self._out * self._in + within
+        return out, channel - self.first(out // self.block) * self.block
 
     @property
     def _in(self) -> int:

@@ -7,18 +7,25 @@ Padding reads as zero, so a zero point other than 0 must be padded with before.
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.conv import Window, converted
 from tvmfuse.kernels.gemm.dots import DOT
 from tvmfuse.kernels.gemm.integer import IntegerPlan, fitted, shifted
+from tvmfuse.kernels.grouped import Groups
 from tvmfuse.kernels.tiling import Machine, ceil_div, conv_tile, round_up
+from tvmfuse.kernels.window import emit as emit_window
 
 Tensor = Any  # te.Tensor
+
+_LARGEST_PRODUCT = 255 * 128
+_WHOLE_FLOATS = 1 << 24  # up to there, float32 holds every whole number
 
 
 def pack_conv(weight: np.ndarray, block_in: int, block_out: int, chosen: IntegerPlan) -> np.ndarray:
@@ -50,6 +57,27 @@ def pack_conv(weight: np.ndarray, block_in: int, block_out: int, chosen: Integer
     return np.ascontiguousarray(parts.transpose(0, 2, 5, 6, 3, 1, 4))
 
 
+def spread(weight: np.ndarray, groups: Groups) -> np.ndarray:
+    """Lay a weight of groups out as one of the neighbouring blocks that an output block reads.
+
+    Parameters
+    ----------
+    weight : np.ndarray
+        (out, in of a group, kh, kw).
+    groups : Groups
+        Which channels belong together.
+
+    Returns
+    -------
+    np.ndarray
+        (out, reach * block, kh, kw), zero where the groups differ.
+    """
+    o, _, *window = weight.shape
+    full = np.zeros((o, groups.reach * groups.block, *window), weight.dtype)
+    full[groups.places()] = weight
+    return full
+
+
 def channel_sums(weight: np.ndarray, block: int) -> np.ndarray:
     """Return the sums of a weight (out, ...) for each output channel, in blocks.
 
@@ -71,6 +99,8 @@ def emit(
     window: Window,
     chosen: IntegerPlan,
     machine: Machine,
+    *,
+    groups: Groups | None = None,
 ) -> Tensor:
     """Emit a convolution of integers.
 
@@ -88,22 +118,26 @@ def emit(
         What :func:`gemm.integer.plan` returned.
     machine : Machine
         The device.
+    groups : Groups, optional
+        Which channels belong together, where not all do.
 
     Returns
     -------
     te.Tensor
         (n, out / b, out height, out width, b), int32.
     """
-    batch, in_blocks, height, width, _ = (int(d) for d in x.shape)
-    out_blocks, _, kernel_h, kernel_w, words, block_out, group = (int(d) for d in weight.shape)
+    batch, blocks, height, width, _ = (int(d) for d in x.shape)
+    out_blocks, reach, kernel_h, kernel_w, words, block_out, group = (int(d) for d in weight.shape)
     out_h, out_w = window.out(height, width)
-    depth = in_blocks * kernel_h * kernel_w * words
+    depth = reach * kernel_h * kernel_w * words
     flat = window.is_pointwise
     size = (1, out_h * out_w) if flat else (out_h, out_w)
-    tile = conv_tile(*size, out_blocks, fitted(machine, chosen), depth=depth)
+    tile = conv_tile(
+        *size, groups.sharing if groups else out_blocks, fitted(machine, chosen), depth=depth
+    )
     rows, columns = round_up(size[0], tile.height), round_up(size[1], tile.width)
     image = _image(x, window, rows, columns, words * group, chosen)
-    c, word = te.reduce_axis((0, in_blocks), "c"), te.reduce_axis((0, words), "word")
+    c, word = te.reduce_axis((0, reach), "c"), te.reduce_axis((0, words), "word")
     kh, kw = te.reduce_axis((0, kernel_h), "kh"), te.reduce_axis((0, kernel_w), "kw")
     part = te.reduce_axis((0, group), "part")
     (sh, sw), (dh, dw) = window.strides, window.dilation
@@ -111,7 +145,8 @@ def emit(
     def product(n: Any, o: Any, *at: Any) -> Any:
         *pixel, oi = at
         h, w = (0, pixel[0]) if flat else pixel
-        left = image[n, c, h * sh + kh * dh, w * sw + kw * dw, word * group + part]
+        block = te.min(groups.first(o) + c, blocks - 1) if groups else c
+        left = image[n, block, h * sh + kh * dh, w * sw + kw * dw, word * group + part]
         right = weight[o, c, kh, kw, word, oi, part]
         return te.sum(left.astype("int32") * right.astype("int32"), axis=[c, kh, kw, word, part])
 
@@ -127,6 +162,43 @@ def emit(
         return value - sums[0, o, 0, 0, oi] * tirx.const(chosen.shift, "int32")
 
     return te.compute((batch, out_blocks, out_h, out_w, block_out), cropped, name="crop")
+
+
+def depthwise_dtype(weight_dtype: str, window: Window) -> str:
+    """Return the type in which the sums of a depthwise window are exact, and fastest."""
+    largest = _LARGEST_PRODUCT * math.prod(window.kernel)
+    return "float32" if weight_dtype == "int8" and largest <= _WHOLE_FLOATS else "int32"
+
+
+def emit_depthwise(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
+    """Emit a depthwise convolution of integers.
+
+    There are no words of channels to add up, and a multiplication of int32 takes as long as
+    two of float32: where float32 holds every sum, the pixels are converted once.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, channels / b, height, width, b), int8 or uint8.
+    weight : te.Tensor
+        (channels / b, kh, kw, b), in the type of the sums.
+    window : Window
+        Geometry.
+    machine : Machine
+        The device.
+
+    Returns
+    -------
+    te.Tensor
+        (n, channels / b, out height, out width, b), int32.
+    """
+
+    def combine(at: Any, kh: Any, kw: Any, c: Any, ci: Any) -> Any:
+        return te.sum(at * weight[c, kh, kw, ci], axis=[kh, kw])
+
+    pad = partial(converted, dtype=str(weight.dtype))
+    sums = emit_window(x, window, machine, combine, fill=0.0, pad=pad)
+    return te.compute(sums.shape, lambda *i: sums[i].astype("int32"), name="whole")
 
 
 def _image(

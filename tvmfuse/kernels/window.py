@@ -57,7 +57,7 @@ def emit_depthwise(x: Tensor, weight: Tensor, window: Window, machine: Machine) 
     def combine(at: Any, kh: Any, kw: Any, c: Any, ci: Any) -> Any:
         return te.sum(at * weight[c, kh, kw, ci], axis=[kh, kw])
 
-    return _emit(x, window, machine, combine, fill=0.0)
+    return emit(x, window, machine, combine, fill=0.0)
 
 
 def emit_max(x: Tensor, window: Window, machine: Machine, *, pad: Pad = padded) -> Tensor:
@@ -66,7 +66,7 @@ def emit_max(x: Tensor, window: Window, machine: Machine, *, pad: Pad = padded) 
     def combine(at: Any, kh: Any, kw: Any, _c: Any, _ci: Any) -> Any:
         return maximum()(at, axis=[kh, kw])
 
-    return _emit(x, window, machine, combine, fill=-math.inf, pad=pad)
+    return emit(x, window, machine, combine, fill=-math.inf, pad=pad)
 
 
 def emit_plain_max(
@@ -129,7 +129,7 @@ def emit_mean(
     def combine(at: Any, kh: Any, kw: Any, _c: Any, _ci: Any) -> Any:
         return te.sum(at, axis=[kh, kw])
 
-    total = _emit(x, window, machine, combine, fill=0.0, pad=pad)
+    total = emit(x, window, machine, combine, fill=0.0, pad=pad)
     sizes = [int(x.shape[2]), int(x.shape[3])]
 
     def covered(axis: int, position: Any) -> Any:
@@ -150,9 +150,31 @@ def emit_mean(
     )
 
 
-def _emit(
+def emit(
     x: Tensor, window: Window, machine: Machine, combine: Any, *, fill: float, pad: Pad = padded
 ) -> Tensor:
+    """Emit a reduction of each channel over a window.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, channels / b, height, width, b).
+    window : Window
+        Geometry.
+    machine : Machine
+        The device.
+    combine : callable
+        ``combine(value, kh, kw, block, channel)`` reduces over the taps.
+    fill : float
+        Value outside the image.
+    pad : callable
+        Emits the image that the window reads.
+
+    Returns
+    -------
+    te.Tensor
+        (n, channels / b, out height, out width, b).
+    """
     _, _, height, width, _ = (int(d) for d in x.shape)
     out_h, out_w = window.out(height, width)
     tile = window_tile(out_w, machine)
@@ -188,16 +210,20 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     n, c, h, w, ci = sch.get_loops(out)
     rows = blocks.extent(sch, h)
     batch = blocks.extent(sch, n) * blocks.extent(sch, c)
-    best = choose_tasks(1, rows, machine, column_bytes=1, row_bytes=1, outer=batch)
+    pad = blocks.find(sch, "pad")
+    # A scratch image in another type is worth a copy, which then has to fit a cache.
+    is_converted = pad is not None and blocks.is_conversion(sch, pad)
+    row_bytes = _image_bytes(sch, pad) if is_converted else 1
+    best = choose_tasks(1, rows, machine, column_bytes=1, row_bytes=row_bytes, outer=batch)
     tasks = choose("row_tasks", divisors(rows), default=best.rows)
     h_task, h_in = blocks.split(sch, h, [tasks, None])
     w_tile, w_in = blocks.split(sch, w, [None, tile])
     sch.reorder(n, c, h_task, h_in, w_tile, w_in, ci)
     sch.compute_at(anchor, w_tile, preserve_unit_loops=True)
     task = blocks.parallel(sch, [n, c, h_task], anchor, choose)
-    pad = blocks.find(sch, "pad")
     if pad is not None:
-        _place_padding(sch, pad, {"task": task, "row": h_in}, choose)
+        default = "task" if is_converted else "tap"
+        _place_padding(sch, pad, {"task": task, "row": h_in}, choose, default=default)
     register_tile(sch, anchor, w_tile, machine, choose)
     blocks.vectorize(sch, ci, machine.lanes)
     sch.unroll(w_in)
@@ -219,9 +245,17 @@ def register_tile(
     blocks.hold(sch, anchor, elements)
 
 
-def _place_padding(sch: Schedule, pad: Block, places: Mapping[str, Loop], choose: Choose) -> None:
+def _image_bytes(sch: Schedule, pad: Block) -> int:
+    """Return the bytes of the scratch image of one channel block."""
+    _, _, *sizes = blocks.axis_extents(sch, pad, reduced=False)
+    return 4 * math.prod(sizes)
+
+
+def _place_padding(
+    sch: Schedule, pad: Block, places: Mapping[str, Loop], choose: Choose, *, default: str
+) -> None:
     """Test for the edge at each tap, or copy the image with its padding within a loop."""
-    place = choose("pad_within", ("tap", *places), default="tap")
+    place = choose("pad_within", ("tap", *places), default=default)
     if place == "tap":
         sch.compute_inline(pad)
         return

@@ -183,7 +183,29 @@ CONVOLUTIONS = {
 @pytest.mark.parametrize("rows", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
 @pytest.mark.parametrize("channels", [3, 20])
 def test_a_convolution_becomes_one_of_bytes_and_is_right(channels: int, rows: Any) -> None:
-    random = np.random.default_rng(channels)
+    assert_convolved_as_bytes((1, channels, 9, 10), (24, channels, 3, 3), rows, "conv")
+
+
+GROUPED = {
+    "groups": ((1, 20, 9, 10), (24, 5, 3, 3), 4, "conv"),
+    "depthwise": ((1, 24, 9, 10), (24, 1, 3, 3), 24, "window"),
+    "rows": ((1, 20, 19), (24, 20, 3), 1, "conv"),
+    "depthwise rows": ((1, 24, 19), (24, 1, 3), 24, "window"),
+}
+
+
+@pytest.mark.parametrize("rows", list(CONVOLUTIONS.values())[1:], ids=list(CONVOLUTIONS)[1:])
+@pytest.mark.parametrize("geometry", GROUPED.values(), ids=GROUPED)
+def test_groups_and_rows_are_convolved_as_bytes(geometry: Any, rows: Any) -> None:
+    image, filters, count, family = geometry
+    assert_convolved_as_bytes(image, filters, rows, family, count)
+
+
+def assert_convolved_as_bytes(
+    image: tuple[int, ...], filters: tuple[int, ...], rows: Any, family: str, count: int = 1
+) -> None:
+    random = np.random.default_rng(image[1])
+    n_filters = filters[0]
     flow = Flow(
         (
             *QUANTISED,
@@ -195,19 +217,20 @@ def test_a_convolution_becomes_one_of_bytes_and_is_right(channels: int, rows: An
         {
             **rows,
             **RESULT,
-            "w": random.integers(-127, 128, (24, channels, 3, 3)).astype("int8"),
-            "sw": (random.random(24) * 0.004 + 0.001).astype("float32"),
-            "zw": np.zeros(24, "int8"),
-            "b": random.standard_normal(24).astype("float32"),
+            "w": random.integers(-127, 128, filters).astype("int8"),
+            "sw": (random.random(n_filters) * 0.004 + 0.001).astype("float32"),
+            "zw": np.zeros(n_filters, "int8"),
+            "b": random.standard_normal(n_filters).astype("float32"),
         },
     )
-    made = model(flow, (1, channels, 9, 10), (1, 24, 9, 10), pads=(1, 1, 1, 1))
+    around = [1] * (2 * len(image) - 4)
+    made = model(flow, image, (1, n_filters, *image[2:]), pads=around, group=count)
     imported = import_model(made)
     canonical = canonicalise(imported.module)
     found = Dataflow.of("main", canonical["main"])
-    at = found.operators.index("relax.nn.conv2d")
+    at = found.operators.index(f"relax.nn.conv{len(image) - 2}d")
     assert str(found.value(at).ty.dtype) == "int32"
     assert tvm_ffi.structural_equal(canonicalise(canonical), canonical)
     compiled = _pipeline.build(imported, resolve("cpu"))
-    assert [k.family for k in compiled.kernels].count("conv") == 1
-    assert_same_steps(compiled, made, (1, channels, 9, 10))
+    assert [k.family for k in compiled.kernels].count(family) == 1
+    assert_same_steps(compiled, made, image)

@@ -13,9 +13,8 @@ from tvmfuse.passes.layout.forms import (
     ConvWeight,
     DepthwiseWeight,
     Form,
-    Shape,
-    as_image,
 )
+from tvmfuse.passes.layout.shapes import Shape, as_image
 
 Tensor = Any  # te.Tensor
 Place = Callable[..., tuple[Any, ...]]

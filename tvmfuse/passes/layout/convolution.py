@@ -19,15 +19,14 @@ from tvmfuse.passes.layout.forms import (
     DepthwiseWeight,
     Form,
     GroupedWeight,
-    Shape,
     Trailing,
     TransposedWeight,
     WinogradWeight,
-    as_image,
 )
 from tvmfuse.passes.layout.geometry import blocked_form, kernel, require_channels_first, window_of
 from tvmfuse.passes.layout.integer import integer_conv, is_integer
 from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, Var, dtypes, shape_of
+from tvmfuse.passes.layout.shapes import Shape, as_image
 
 _SMALL_INPUT = 2  # an image of fewer than block / 2 channels stays as it is
 

@@ -23,8 +23,7 @@ from tvmfuse.passes.layout.integer_forms import (
     IntegerPanels,
     NarrowPanels,
 )
-
-Shape = tuple[int, ...]
+from tvmfuse.passes.layout.shapes import Shape, as_image
 
 
 @dataclass(frozen=True)
@@ -139,11 +138,9 @@ class GroupedWeight:
         o, i, kh, kw = as_image(array.shape, array.ndim)
         block = self.groups.block
         full = np.full(self.shape(array.shape), -0.0, "f4")
-        out, within = np.meshgrid(np.arange(o), np.arange(i), indexing="ij")
-        channel = out // (o // self.groups.count) * i + within
-        near = channel // block - self.groups.first(out // block)
+        out, near = self.groups.places()
         present = array.reshape(o, i, kh, kw) + np.float32(0)  # of two zeros, the positive one
-        full[out // block, near, :, :, channel % block, out % block] = present
+        full[out // block, near // block, :, :, near % block, out % block] = present
         return full
 
 
@@ -207,6 +204,7 @@ class DepthwiseWeight:
     """(channels, 1, [kh,] kw) becomes (channels / block, kh, kw, block), filled with zeros."""
 
     block: int
+    dtype: str = "float32"
 
     def shape(self, shape: Shape) -> Shape:
         """See :meth:`Plain.shape`."""
@@ -216,7 +214,7 @@ class DepthwiseWeight:
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
         c, _, kh, kw = as_image(array.shape, array.ndim)
-        full = np.zeros((round_up(c, self.block), kh, kw), array.dtype)
+        full = np.zeros((round_up(c, self.block), kh, kw), self.dtype)
         full[:c] = array.reshape(c, kh, kw)
         return np.ascontiguousarray(full.reshape(-1, self.block, kh, kw).transpose(0, 2, 3, 1))
 
@@ -314,9 +312,3 @@ Form = (
 )
 
 PLAIN = Plain()
-
-
-def as_image(shape: Shape, rank: int) -> Shape:
-    """Return the shape of rank 4 as which a tensor among others of ``rank`` is seen."""
-    n, c, *spatial = (1,) * (rank - len(shape)) + tuple(shape)
-    return (n, c, *(1,) * (2 - len(spatial)), *spatial)

@@ -8,10 +8,10 @@ import numpy as np
 
 from tvmfuse.kernels.gemm.integer import IntegerPlan, column_sums, pack_integers
 from tvmfuse.kernels.gemm.narrow import Narrow, pack_narrow, pack_scales
-from tvmfuse.kernels.integer_conv import channel_sums, pack_conv
+from tvmfuse.kernels.grouped import Groups
+from tvmfuse.kernels.integer_conv import channel_sums, pack_conv, spread
 from tvmfuse.kernels.tiling import ceil_div
-
-Shape = tuple[int, ...]
+from tvmfuse.passes.layout.shapes import Shape, as_image
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,12 @@ class GroupRows:
 
 @dataclass(frozen=True)
 class IntegerConvWeight:
-    """(out, in, kh, kw) becomes words of channels: see :func:`integer_conv.pack_conv`."""
+    """(out, in, [kh,] kw) becomes words of channels: see :func:`integer_conv.pack_conv`."""
 
     block_in: int
     block_out: int
     plan: IntegerPlan
+    groups: Groups | None = None
 
     @property
     def dtype(self) -> str:
@@ -100,19 +101,23 @@ class IntegerConvWeight:
 
     def shape(self, shape: Shape) -> Shape:
         """See :meth:`Plain.shape`."""
-        o, i, kh, kw = shape
-        outer, blocks = ceil_div(o, self.block_out), ceil_div(i, self.block_in)
+        o, i, kh, kw = as_image(shape, len(shape))
+        outer = ceil_div(o, self.block_out)
+        blocks = self.groups.reach if self.groups else ceil_div(i, self.block_in)
         words = ceil_div(self.block_in, self.plan.group)
         return (outer, blocks, kh, kw, words, self.block_out, self.plan.group)
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
-        return pack_conv(array, self.block_in, self.block_out, self.plan)
+        filters = array.reshape(as_image(array.shape, array.ndim))
+        if self.groups is not None:
+            filters = spread(filters, self.groups)
+        return pack_conv(filters, self.block_in, self.block_out, self.plan)
 
 
 @dataclass(frozen=True)
 class ChannelSums:
-    """(out, in, kh, kw) becomes the sums for each output channel, in blocks of int32."""
+    """(out, in, [kh,] kw) becomes the sums for each output channel, in blocks of int32."""
 
     block: int
     dtype: str = "int32"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmfuse._tvm import relax, te, tirx
-from tvmfuse.passes.layout.forms import Blocked, Form, as_image
+from tvmfuse.passes.layout.forms import Form
 from tvmfuse.passes.layout.geometry import blocked_form
 from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, Var, shape_of
+from tvmfuse.passes.layout.shapes import as_image
 
 _IMAGE_RANK = 4
 
@@ -120,9 +121,10 @@ def pad(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Pad the rows and columns of blocked images with a constant."""
     attrs, rank = call.attrs, len(shape_of(var))
     widths = [int(width) for width in attrs.pad_width]
-    if str(attrs.pad_mode) != "constant" or rank != _IMAGE_RANK or any(widths[:4]):
+    if str(attrs.pad_mode) != "constant" or any(widths[:4]):
         raise NotRewritable("only constant padding of rows and columns works on blocks")
-    blocked = Blocked(rewriter.machine.block, rank)
+    blocked = blocked_form(rewriter, var)
+    widths[4:4] = [0, 0] * (_IMAGE_RANK - rank)  # a row is an image of height one
     x = rewriter.take(call.args[0], blocked)
     return relax.op.nn.pad(x, [*widths, 0, 0], "constant", float(attrs.pad_value)), blocked
 

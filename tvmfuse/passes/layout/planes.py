@@ -16,7 +16,7 @@ from tvmfuse.kernels import planes as depthwise_kernel
 from tvmfuse.kernels import pointwise as pointwise_kernel
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
-from tvmfuse.passes.layout.forms import PLAIN, FilterPanels, Form, Shape
+from tvmfuse.passes.layout.forms import PLAIN, FilterPanels, Form
 from tvmfuse.passes.layout.geometry import kernel, require_channels_first, window_of
 from tvmfuse.passes.layout.matmul import matmul
 from tvmfuse.passes.layout.rewrite import (
@@ -29,6 +29,7 @@ from tvmfuse.passes.layout.rewrite import (
     operator,
     shape_of,
 )
+from tvmfuse.passes.layout.shapes import Shape
 
 # Half-cycles, as in kernels/tiling.py; measured on Zen 4 and on Sapphire Rapids.
 _COPY_ELEMENT = 3.0  # of a copy between planes and blocks

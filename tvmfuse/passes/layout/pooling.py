@@ -6,7 +6,6 @@ from typing import Any
 
 from tvmfuse.kernels import window
 from tvmfuse.kernels.conv import Window
-from tvmfuse.passes.layout.forms import as_image
 from tvmfuse.passes.layout.geometry import (
     blocked_form,
     kernel,
@@ -22,6 +21,7 @@ from tvmfuse.passes.layout.rewrite import (
     operator,
     shape_of,
 )
+from tvmfuse.passes.layout.shapes import as_image
 
 
 def pooling_window(call: Any, var: Var) -> Window:

@@ -22,7 +22,6 @@ from tvmfuse.passes.layout.forms import (
     Channels,
     Form,
     Trailing,
-    as_image,
 )
 from tvmfuse.passes.layout.geometry import blocked_form, require_channels_first
 from tvmfuse.passes.layout.matmul import matmul
@@ -43,6 +42,7 @@ from tvmfuse.passes.layout.rewrite import (
     shape_of,
     take_tensor,
 )
+from tvmfuse.passes.layout.shapes import as_image
 
 # Elementwise operators that are finite at 0 and do not run away from it, and so keep
 # unused lanes of a last block finite: an infinity or NaN there would survive the zero

@@ -20,6 +20,7 @@ from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 
 _BYTES = ("int8", "uint8")
+_CONVOLUTIONS = {"relax.nn.conv1d": relax.op.nn.conv1d, "relax.nn.conv2d": relax.op.nn.conv2d}
 # Beyond that, the sum of products of 8 bits may leave int32.
 _MAX_LENGTH = (2**31 - 1) // (255 * 255)
 
@@ -59,7 +60,7 @@ def integer_convolution(flow: Dataflow, position: int) -> Any:
     Where zero is not stored as 0, the image is padded with what it is stored as first, so
     that the zero point takes part in every sum alike.
     """
-    if flow.operators[position] != "relax.nn.conv2d":
+    if flow.operators[position] not in _CONVOLUTIONS:
         return None
     call = flow.value(position)
     image, found = _dequantised(flow, call.args[0]), _filters(flow, call)
@@ -68,40 +69,43 @@ def integer_convolution(flow: Dataflow, position: int) -> Any:
     filters, scale = found
     zero = constant(image.zero_point)
     padding = [int(p) for p in call.attrs.padding]
+    axes = len(padding) // 2
+    by_filter = (-1, *(1,) * axes)
     attrs = call.attrs
     x = image.values
     if any(padding):
         if zero is None:
             return None
         if zero.reshape(()):
-            top, left, bottom, right = padding
-            around = [0, 0, 0, 0, top, bottom, left, right]
+            ends = zip(padding[:axes], padding[axes:], strict=True)
+            around = [0, 0, 0, 0, *(width for pair in ends for width in pair)]
             x = relax.op.nn.pad(x, around, "constant", float(zero.reshape(())))
-            padding = [0, 0, 0, 0]
-    sums = relax.op.nn.conv2d(
+            padding = [0] * len(padding)
+    convolve = _CONVOLUTIONS[flow.operators[position]]
+    sums = convolve(
         x,
         _narrow(filters),
         strides=attrs.strides,
         padding=padding,
         dilation=attrs.dilation,
+        groups=attrs.groups,
         data_layout=attrs.data_layout,
         kernel_layout=attrs.kernel_layout,
         out_dtype="int32",
     )
     by_channel = filters.reshape(len(filters), -1).T
-    shifted = _without_zero_point(sums, image.zero_point, by_channel, shape=(-1, 1, 1))
-    factor = _scaled(image.scale, scale.reshape(-1, 1, 1) if scale.size > 1 else scale)
+    shifted = _without_zero_point(sums, image.zero_point, by_channel, shape=by_filter)
+    factor = _scaled(image.scale, scale.reshape(by_filter) if scale.size > 1 else scale)
     return relax.op.multiply(relax.op.astype(shifted, "float32"), factor)
 
 
 def _filters(flow: Dataflow, call: Any) -> tuple[Array, Array] | None:
-    """Return the constant filters (out, in, kh, kw) of a plain convolution, and their scale."""
+    """Return the constant filters (out, in, [kh,] kw) of a convolution, and their scale."""
     attrs = call.attrs
-    if int(attrs.groups) != 1 or operators.dtype(call) != "float32":
+    layout = str(attrs.data_layout)
+    if operators.dtype(call) != "float32" or str(attrs.out_layout or layout) != layout:
         return None
-    if (str(attrs.data_layout), str(attrs.kernel_layout)) != ("NCHW", "OIHW"):
-        return None
-    if str(attrs.out_layout or "NCHW") != "NCHW":
+    if (layout, str(attrs.kernel_layout)) not in (("NCHW", "OIHW"), ("NCW", "OIW")):
         return None
     stored = _call(flow, call.args[1])
     if operators.name(stored) != "relax.dequantize":
@@ -109,11 +113,12 @@ def _filters(flow: Dataflow, call: Any) -> tuple[Array, Array] | None:
     values, scale, zero_point = (constant(arg) for arg in stored.args[:3])
     if values is None or scale is None or zero_point is None or str(values.dtype) not in _BYTES:
         return None
-    if scale.size > 1 and int(stored.attrs.axis) % 4 != 0:
+    if scale.size > 1 and int(stored.attrs.axis) % values.ndim != 0:
         return None
     if values[0].size > _MAX_LENGTH:
         return None
-    centre = zero_point.reshape(-1, 1, 1, 1) if zero_point.size > 1 else zero_point.reshape(())
+    by_filter = (-1, *(1,) * (values.ndim - 1))
+    centre = zero_point.reshape(by_filter) if zero_point.size > 1 else zero_point.reshape(())
     return values.astype(np.int32) - centre.astype(np.int32), scale.reshape(-1)
 
 
@@ -132,7 +137,7 @@ def _will_be_integer(flow: Dataflow, position: int) -> bool:
     call = flow.value(position)
     if flow.operators[position] == "relax.matmul":
         found: Any = _weight(flow, call.args[1])
-    elif flow.operators[position] == "relax.nn.conv2d":
+    elif flow.operators[position] in _CONVOLUTIONS:
         found = _filters(flow, call)
     else:
         return False
