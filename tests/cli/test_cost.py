@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,6 +120,34 @@ def test_features_behind_a_decision_are_shown(cli: Cli, trained: Path, affine_on
     assert answer.code == 0
     assert "memory_us" in answer.out
     assert cli("cost", "show", affine_onnx, "--node", "nobody").code == 2
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_registers_of_cuda_kernels_are_shown_without_a_gpu(cli: Cli, affine_onnx: Path) -> None:
+    target = ("--target", "cuda:sm_80", "--cost-model", "prior")
+    node = cli("explain", affine_onnx, *target, "--json").json["fused"][0]["nodes"][0]
+    found = cli("cost", "show", affine_onnx, "--node", node, *target, "--json").json
+    assert found["notes"] == []
+    for kernel in found["kernels"]:
+        features = {each["name"]: each["value"] for each in kernel["features"]}
+        assert features["registers"] > 0
+        assert features["spill_bytes"] == 0
+
+
+def test_without_an_assembler_the_prior_is_told_alone(
+    cli: Cli, affine_onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = ("--target", "cuda:sm_80", "--cost-model", "prior")
+    node = cli("explain", affine_onnx, *target, "--json").json["fused"][0]["nodes"][0]
+    genuine = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "nvcc" else genuine(name))
+    answer = cli("cost", "show", affine_onnx, "--node", node, *target, "--json")
+    assert answer.code == 0
+    (note,) = answer.json["notes"]
+    assert note.startswith("registers and spills are not known: ")
+    assert "nvcc" in note
+    names = {each["name"] for kernel in answer.json["kernels"] for each in kernel["features"]}
+    assert "registers" not in names
 
 
 @pytest.mark.parametrize("time", ["0s", "soon", "-3s"])

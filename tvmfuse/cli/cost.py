@@ -140,7 +140,7 @@ def show_decision(
     imported = import_model(model, shapes=dict(map(parse_shape, shape)))
     options = _pipeline.Options(cost_model=chosen.model)
     planned = _pipeline.plan(imported.module, device, options=options)
-    found = decision.of_node(planned, node, chosen.model)
+    found = decision.of_node(planned, node, chosen.model, target=device)
     if as_json:
         console.print_json("cost show", {"cost_model": chosen.note, **asdict(found)})
         return
@@ -155,6 +155,8 @@ def show_decision(
                 for f in kernel.features
             ],
         )
+    for note in found.notes:
+        console.print_text(note)
     console.print_text(found.verdict)
 
 

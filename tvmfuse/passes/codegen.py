@@ -95,6 +95,19 @@ def generate(mod: Any, target: Any) -> Any:
         )
 
 
+def generate_kernels(kernels: Mapping[str, Any], target: Any) -> Any:
+    """Compile scheduled kernels alone, each under a name of its own.
+
+    Returns
+    -------
+    tvm.runtime.Executable
+        With a function for each.
+    """
+    named = {name: each.with_attr("global_symbol", name) for name, each in kernels.items()}
+    with target:
+        return tvm.compile(tvm.IRModule(named), target, tir_pipeline=registers.PIPELINE)
+
+
 def broken_kernels(mod: Any, target: Any) -> Iterator[tuple[str, str]]:
     """Yield each kernel for which no code can be generated, and why.
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from tvmfuse._pipeline import Planned
 from tvmfuse.cost import chained, extraction, kernel
+from tvmfuse.cost.features import Resources
 from tvmfuse.cost.learned import Learned
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.errors import ModelError
 from tvmfuse.plan import Candidate, CostModel, Group, OpGraph, Rejection
+from tvmfuse.report import assembled
+from tvmfuse.targets import Target
 
 _SHOWN = 12  # features of a kernel, those that change its time most
 
@@ -54,9 +57,10 @@ class Decision:
     node: str
     kernels: tuple[KernelView, ...]
     verdict: str
+    notes: tuple[str, ...] = ()
 
 
-def of_node(planned: Planned, node: str, model: CostModel) -> Decision:
+def of_node(planned: Planned, node: str, model: CostModel, *, target: Target) -> Decision:
     """Return what drives the decision about a node.
 
     Parameters
@@ -67,6 +71,8 @@ def of_node(planned: Planned, node: str, model: CostModel) -> Decision:
         What a person calls the node.
     model : CostModel
         What the plan was made by.
+    target : Target
+        What was planned for; of CUDA kernels registers, spills and shared memory are told.
 
     Raises
     ------
@@ -82,8 +88,10 @@ def of_node(planned: Planned, node: str, model: CostModel) -> Decision:
     for group in planned.plan.groups:
         candidate = group.candidate
         if any((candidate.function, i) in places for i in candidate.bindings):
-            views = tuple(_views(candidate, model))
-            return Decision(node, views, _verdict(group))
+            found = assembled.of_group(planned, group, target)
+            views = tuple(_views(candidate, model, found.resources))
+            notes = (found.note,) if found.note else ()
+            return Decision(node, views, _verdict(group), notes)
     refused = [r for r in planned.plan.rejections if _is_about(r, places)]
     why = f": {refused[0].reason}" if refused else ""
     raise ModelError(f"cost show: {node!r} is in no fused group of the model{why}")
@@ -103,26 +111,34 @@ def _verdict(group: Group) -> str:
     return text + ("; in doubt, --measure-budget measures it" if time.is_doubtful else "")
 
 
-def _views(candidate: Candidate, model: CostModel) -> Iterator[KernelView]:
+def _views(
+    candidate: Candidate, model: CostModel, resources: Mapping[tuple[int, ...], Resources]
+) -> Iterator[KernelView]:
     graph = candidate.graph
     if parts := chained.work(graph, family=candidate.family):
-        yield _view(graph, parts, candidate.label, model)
+        own = resources.get(candidate.bindings)
+        yield _view(graph, parts, candidate.label, model, own)
     for op in graph.ops:
         if op.kind != "view" and op.binding not in candidate.recomputes:
             alone = kernel.alone(graph, op)
-            yield _view(alone, kernel.apart(alone), op.name.removeprefix("relax."), model)
+            own, label = resources.get((op.binding,)), op.name.removeprefix("relax.")
+            yield _view(alone, kernel.apart(alone), label, model, own)
 
 
 def _view(
-    graph: OpGraph, parts: Sequence[kernel.Kernel], label: str, model: CostModel
+    graph: OpGraph,
+    parts: Sequence[kernel.Kernel],
+    label: str,
+    model: CostModel,
+    resources: Resources | None,
 ) -> KernelView:
-    if not isinstance(model, Learned):
-        assert isinstance(model, Roofline)
-        row = extraction.extract(graph, parts, model.peaks, rates=model.rates)
-        names = ("compute_us", "memory_us", "device_dispatch_us")
+    assert isinstance(model, Learned | Roofline)
+    row = extraction.extract(graph, parts, model.peaks, rates=model.rates, resources=resources)
+    if isinstance(model, Roofline):
+        names = ["compute_us", "memory_us", "device_dispatch_us"]
+        names += asdict(resources) if resources else ()
         shown = tuple(Feature(name, getattr(row, name), 0.0) for name in names)
         return KernelView(label, row.prior_us, row.prior_us, 0.0, shown)
-    row = extraction.extract(graph, parts, model.peaks, rates=model.rates)
     (prediction,) = model.kernels([row])
     factors = model.contributions(row)
     ordered = sorted(factors, key=lambda name: -abs(factors[name] - 1.0))[:_SHOWN]

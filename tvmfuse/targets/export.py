@@ -78,6 +78,12 @@ def export(executable: tvm.runtime.Executable, target: Target, folder: Path) -> 
     return (_library(executable, target, folder), *_sources(executable, folder))
 
 
+def device_sources(executable: tvm.runtime.Executable) -> tuple[str, ...]:
+    """Return the generated device code, one text per module."""
+    modules = _imports(executable.mod)
+    return tuple(each.inspect_source() for each in modules if each.kind in _SUFFIXES)
+
+
 @contextmanager
 def _generating(target: Target, device: AbstractContextManager[None]) -> Iterator[None]:
     try:
