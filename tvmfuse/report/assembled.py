@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tvmfuse import _pipeline
 from tvmfuse._pipeline import Planned
@@ -57,7 +58,8 @@ def of_group(planned: Planned, group: Group, target: Target) -> Assembled:
 def _of_group(planned: Planned, group: Group, target: Target) -> Mapping[Place, Resources]:
     candidate = group.candidate
     wanted = {candidate.bindings, *((op.binding,) for op in candidate.graph.ops)}
-    kernels, places = {}, {}
+    kernels: dict[str, Any] = {}
+    places: dict[str, set[Place]] = {}
     for plan in (FusionPlan((group,)), FusionPlan()):
         prepared = _pipeline.realize(planned, plan, target)
         for name, origin in prepared.lowered.origins.items():
