@@ -10,10 +10,10 @@ import pytest
 from tests.kernels.contract import MACHINES, Case, check, scaled_residual_relu
 from tests.kernels.test_window import maximum, mean_of_inside
 from tvmfuse._tvm import te
-from tvmfuse.kernels import approx, chained, conv, window
+from tvmfuse.kernels import approx, chained, chained_rows, conv, gemm, window
 from tvmfuse.kernels.conv import Window
-from tvmfuse.kernels.tiling import Machine
-from tvmfuse.passes.layout.forms import Blocked, ConvWeight, DepthwiseWeight
+from tvmfuse.kernels.tiling import Machine, gemm_tile
+from tvmfuse.passes.layout.forms import PLAIN, Blocked, ConvWeight, DepthwiseWeight, Panels
 from tvmfuse.patterns.references import conv2d
 
 THREE = Window((3, 3), padding=(1, 1, 1, 1))
@@ -63,6 +63,27 @@ def conv_pool(name: str, first: Window, pool: Window, image: tuple[int, ...], ki
     )
 
 
+def products(name: str, lead: tuple[int, ...], widths: tuple[int, int, int]) -> Case:
+    k, hidden, n = widths
+    m = int(np.prod(lead))
+
+    def columns(machine: Machine) -> tuple[int, int]:
+        return gemm_tile(m, hidden, machine).columns, gemm_tile(m, n, machine).columns
+
+    def emit(machine: Machine, x: Any, first: Any, second: Any) -> Any:
+        rows = chained_rows.rows_for(m, columns(machine), machine)
+        y = relu(gemm.emit_packed(x, first, hidden, machine, rows=rows))
+        return chained.emit_product(y, second, n, machine, rows=rows)
+
+    def reference(x: Any, first: Any, second: Any) -> Any:
+        return np.maximum(x @ first, 0) @ second
+
+    def forms(machine: Machine) -> tuple[Any, ...]:
+        return PLAIN, *map(Panels, columns(machine))
+
+    return Case(name, ((*lead, k), (k, hidden), (hidden, n)), emit, reference, forms)
+
+
 CASES = [
     depthwise_pointwise("depthwise and pointwise", THREE, (2, 20, 12, 14), 24),
     depthwise_pointwise("of stride 2", HALF, (1, 40, 15, 33), 70),
@@ -87,8 +108,22 @@ CASES = [
     conv_pool("the mean of the image", Window((1, 1)), Window((7, 7)), (2, 20, 7, 7), "mean"),
 ]
 
+PRODUCTS = [
+    products("whole tiles", (64,), (24, 96, 48)),
+    products("ragged rows and columns", (23,), (13, 70, 10)),
+    products("rows of several batches", (3, 37), (16, 130, 33)),
+    products("one row", (1,), (16, 48, 16)),
+    products("a hidden width beyond the cache", (40,), (16, 6000, 16)),
+]
+
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_chain_agrees_with_numpy(case, machine):
     check(case, machine, "chained", epilogue=scaled_residual_relu(1))
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
+@pytest.mark.parametrize("case", PRODUCTS, ids=lambda case: case.name)
+def test_two_products_agree_with_numpy(case, machine):
+    check(case, machine, "chained", epilogue=scaled_residual_relu(-1))

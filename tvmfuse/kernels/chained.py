@@ -1,7 +1,7 @@
-"""Two convolutions or windows, one after the other, in one kernel.
+"""Two anchors, one after the other, in one kernel.
 
 A depthwise convolution and the 1 x 1 convolution that reads it; a convolution and the
-pooling of its result. A task takes some rows of the second one. For a few of them at a
+pooling of its result; two matrix products (:mod:`chained_rows`). A task takes some rows of the second one. For a few of them at a
 time it computes the rows of the first one that they read (its *stage*, with all that
 stands between the two) into scratch that stays in the second-level cache, and then reads
 it from there, so what lies between never meets memory.
@@ -18,7 +18,7 @@ from typing import Any
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.errors import LoweringError
-from tvmfuse.kernels import blocks, conv, window
+from tvmfuse.kernels import blocks, chained_rows, conv, gemm, window
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.choices import prefixed
 from tvmfuse.kernels.conv import Window
@@ -78,6 +78,41 @@ def emit_pointwise(x: Tensor, weight: Tensor, machine: Machine) -> Tensor:
     return te.compute(shape, lambda *i: result[i], name="crop")
 
 
+def emit_product(
+    x: Tensor,
+    panels: Tensor,
+    n: int,
+    machine: Machine,
+    *,
+    rows: int,
+) -> Tensor:
+    """Emit a matrix product that reads what the same kernel computed.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (..., M, K), float32, computed by a product in tiles of ``rows``. Where these do not
+        divide M, it is evaluated in whole tiles, so from nothing else that has rows.
+    panels : te.Tensor
+        (N / NR, K, NR) as :func:`gemm.pack` makes it.
+    n : int
+        Columns of the result.
+    machine : Machine
+        The device.
+    rows : int
+        Rows of a tile, see :func:`chained_rows.rows_for`.
+
+    Returns
+    -------
+    te.Tensor
+        (..., M, N).
+    """
+    flat = gemm.flattened(x)
+    shape = (round_up(int(flat.shape[0]), rows), int(flat.shape[1]))
+    stage = te.compute(shape, lambda i, at: flat[i, at], name="stage", attrs=_kept())
+    return gemm.emit_packed(stage, panels, n, machine, lead=list(x.shape[:-1]), rows=rows)
+
+
 def padded(x: Tensor, geometry: Window, rows: int, columns: int, *, fill: float = 0.0) -> Tensor:
     """Emit the image that a window reads, and below it the stage that the image lies in.
 
@@ -132,6 +167,9 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     if len(anchors) != 2 or stage is None:
         raise LoweringError(f"a chain of two anchors is required, but found {len(anchors)}")
     first, second = anchors
+    if _is_product(sch, first):
+        chained_rows.schedule(sch, first, second, stage, machine, choose)
+        return
     for reader in [second] if _is_conv(sch, first) else anchors:
         for pad in blocks.find_all(sch, "pad"):
             if any(blocks.same(sch, pad, source) for source in sch.get_producers(reader)):
@@ -223,6 +261,10 @@ def _cut(
 
 def _is_conv(sch: Schedule, anchor: Block) -> bool:
     return len(blocks.tile(sch, anchor)) > 1
+
+
+def _is_product(sch: Schedule, anchor: Block) -> bool:
+    return str(sch.get(anchor).annotations[FAMILY]) == "gemm"
 
 
 def _kept() -> dict[str, Any]:

@@ -4,7 +4,7 @@ A register tile keeps its accumulators in vector registers through the whole
 reduction. Per step of the reduction it issues one multiply-add per accumulator
 and loads each of its rows and columns once; a core starts two of either per
 cycle, and a multiply-add waits four cycles for its accumulator, so fewer than
-eight accumulators leave units idle (:func:`_step`). The tiles of the well-known
+eight accumulators leave units idle (:func:`step`). The tiles of the well-known
 libraries (BLIS 6 x 16 and 32 x 12, MLAS 6 x 16, oneDNN 3 pixels x 4 channel
 blocks) are optima of this rule under their number of registers; it also weighs
 the work wasted in ragged edges.
@@ -131,7 +131,7 @@ def gemm_tile(m: int, n: int, machine: Machine) -> GemmTile:
     def cost(tile: GemmTile) -> float:
         vectors = tile.columns // machine.lanes
         steps = ceil_div(m, tile.rows) * ceil_div(n, tile.columns)
-        return steps * _step(tile.rows, vectors)
+        return steps * step(tile.rows, vectors)
 
     tiles = [
         GemmTile(rows, vectors * machine.lanes)
@@ -173,7 +173,7 @@ def conv_tile(
         pixels, columns = tile.height * tile.width, tile.blocks * vectors
         steps = ceil_div(height, tile.height) * ceil_div(width, tile.width)
         waiting = columns * _fetch(4 * depth * tile.blocks * machine.block, machine)
-        return steps * (blocks // tile.blocks) * max(_step(pixels, columns), waiting)
+        return steps * (blocks // tile.blocks) * max(step(pixels, columns), waiting)
 
     tiles = [
         ConvTile(rows, pixels, part)
@@ -245,7 +245,7 @@ def choose_tasks(
     return min(choices, key=lambda t: (cost(t), t.columns * t.rows)) if cut else Tasks(1, 1)
 
 
-def _step(rows: int, columns: int) -> float:
+def step(rows: int, columns: int) -> float:
     """Half-cycles that one step of the reduction takes in a tile."""
     return max(rows * columns, rows + columns, _MIN_ACCUMULATORS) + _LOAD_WEIGHT * (rows + columns)
 

@@ -19,6 +19,7 @@ from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.group_norm_act import GroupNormAct
 from tvmfuse.patterns.level import Level
+from tvmfuse.patterns.linear_linear import LinearLinear
 from tvmfuse.patterns.lstm_cell import LstmCell
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.narrow_matmul import NarrowMatmul
@@ -114,6 +115,13 @@ def builtin() -> Registry:
         Rope(),
         LstmCell(),
     )
-    anchored = (TransposedMatmul(), Epilogue(), NormLinear(), DepthwisePointwise(), ConvPool())
+    anchored = (
+        TransposedMatmul(),
+        Epilogue(),
+        NormLinear(),
+        LinearLinear(),
+        DepthwisePointwise(),
+        ConvPool(),
+    )
     generic = (Siblings(), RowStatistics(), Level(), Elementwise(), Recompute())
     return Registry((*named, *anchored, *generic))

@@ -45,6 +45,7 @@ def emit_packed(
     machine: Machine,
     *,
     lead: Sequence[int] | None = None,
+    rows: int | None = None,
     out_dtype: str | None = None,
 ) -> Tensor:
     """Emit ``x @ weight`` for a packed constant weight, summed in float32.
@@ -62,6 +63,8 @@ def emit_packed(
         The device.
     lead : sequence of int, optional
         (..., M) where ``x`` is prepared.
+    rows : int, optional
+        Rows of a tile; those of :func:`rows_for` where not given.
     out_dtype : str, optional
         Type of the result; that of ``x`` where not given.
 
@@ -74,9 +77,9 @@ def emit_packed(
     columns = int(panels.shape[2])
     if lead is None:
         lead = [int(d) for d in x.shape[:-1]]
-        rows = rows_for(math.prod(lead), columns, machine)
+        rows = rows or rows_for(math.prod(lead), columns, machine)
         x = _widened(flattened(x), rows, "float32")
-    rows = rows_for(math.prod(lead), columns, machine)
+    rows = rows or rows_for(math.prod(lead), columns, machine)
     stored, k = (int(d) for d in x.shape)
     axis = te.reduce_axis((0, k), "k")
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tvmfuse.kernels import chained, window
+from tvmfuse.kernels import chained, chained_rows, gemm, window
 from tvmfuse.kernels import conv as conv_kernel
 from tvmfuse.kernels.conv import Window
-from tvmfuse.kernels.tiling import Machine
+from tvmfuse.kernels.tiling import Machine, gemm_tile
 from tvmfuse.passes.layout.convolution import Way, call_of, float_ways
-from tvmfuse.passes.layout.forms import Form
+from tvmfuse.passes.layout.forms import PLAIN, Form, Panels
 from tvmfuse.passes.layout.geometry import blocked_form, kernel, window_of
 from tvmfuse.passes.layout.pooling import pooling_kernel, pooling_window
 from tvmfuse.passes.layout.rewrite import (
@@ -46,9 +47,36 @@ def pool(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     return kernel(rewriter, args, window.emit_mean, geometry, name="avg_pool", **more), blocked
 
 
+def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
+    """Multiply: as the first of two for the rows that the second reads, else from the stage."""
+    machine, (x, weight), n = rewriter.machine, call.args, shape_of(var)[-1]
+    bindings = rewriter.function.body.blocks[0].bindings
+    first, second = (i for i, b in enumerate(bindings) if operator(b.value) == "relax.matmul")
+    between = bindings[first + 1 : second]
+    m, hidden = math.prod(shape_of(bindings[first].var)[:-1]), shape_of(bindings[first].var)[-1]
+    widths = [shape_of(bindings[i].var)[-1] for i in (first, second)]
+    columns = [gemm_tile(m, width, machine).columns for width in widths]
+    rows = chained_rows.rows_for(m, columns, machine)
+    if 4 * rows * hidden > machine.l2_bytes // 2:
+        raise NotRewritable(f"a few rows of {hidden} elements do not fit the second-level cache")
+    operands = [arg for b in between for arg in b.value.args if _is_outside(arg, rewriter)]
+    if m % rows and any(math.prod(shape_of(arg)[:-1]) > 1 for arg in operands):
+        raise NotRewritable(f"a tensor is added that has no whole tiles of {rows} rows")
+    is_second = call.same_as(bindings[second].value)
+    args = [rewriter.take(x, PLAIN), rewriter.take(weight, Panels(columns[is_second]))]
+
+    def emit(a: Any, b: Any) -> Any:
+        if is_second:
+            return chained.emit_product(a, b, n, machine, rows=rows)
+        return gemm.emit_packed(a, b, n, machine, rows=rows)
+
+    return rewriter.kernel(emit, *args, name="matmul"), PLAIN
+
+
 _WINDOWS = ("relax.nn.max_pool2d", "relax.nn.avg_pool2d")
 
 CHAINED_RULES: Mapping[str, Rule] = {
+    "relax.matmul": matmul,
     "relax.nn.conv2d": conv,
     "relax.nn.adaptive_avg_pool2d": pool,
     "relax.mean": pool,
@@ -73,10 +101,13 @@ def _for_stage(rewriter: Rewriter, ways: Sequence[Way], var: Var) -> Way:
     return replace(direct[0], more={**direct[0].more, "margin": margin})
 
 
+def _is_outside(operand: Any, rewriter: Rewriter) -> bool:
+    return any(operand.same_as(param) for param in rewriter.function.params)
+
+
 def _has_rows(operand: Any, rewriter: Rewriter) -> bool:
     """Whether an operand comes from outside the group, and is an image of several rows."""
-    is_outside = any(operand.same_as(param) for param in rewriter.function.params)
-    return is_outside and len(shape_of(operand)) > 2 and shape_of(operand)[-2] > 1
+    return _is_outside(operand, rewriter) and len(shape_of(operand)) > 2 and shape_of(operand)[-2] > 1
 
 
 def _from_stage(call: Any, ways: Sequence[Way]) -> Way:
