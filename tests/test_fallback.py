@@ -13,6 +13,7 @@ from tvmfuse.errors import LoweringError
 from tvmfuse.frontend import import_model
 from tvmfuse.kernels import blocks, conv, families
 from tvmfuse.patterns.conv_pool import ConvPool
+from tvmfuse.patterns.linear_linear import LinearLinear
 from tvmfuse.patterns.registry import Registry
 from tvmfuse.report.contract import AlwaysFuse
 
@@ -109,11 +110,12 @@ def test_two_anchors_that_cannot_be_scheduled_in_one_kernel_fall_back(
     )
 
 
+@pytest.mark.parametrize("pattern", [ConvPool(), LinearLinear()], ids=lambda p: p.name)
 @pytest.mark.parametrize("device", ["cuda:sm_80", "metal:m1"])
-def test_two_anchors_stay_two_kernels_on_a_gpu(device: str) -> None:
-    case = ConvPool.cases[0]
-    mod, _ = testing.build(case, testing.graph_of(ConvPool(), case), "float32")
-    options = _pipeline.Options(registry=Registry((ConvPool(),)), cost_model=AlwaysFuse())
+def test_two_anchors_stay_two_kernels_on_a_gpu(device: str, pattern: Any) -> None:
+    case = pattern.cases[0]
+    mod, _ = testing.build(case, testing.graph_of(pattern, case), "float32")
+    options = _pipeline.Options(registry=Registry((pattern,)), cost_model=AlwaysFuse())
     found = _pipeline.plan(mod, target(device), options=options).plan
     assert found.groups == ()
     assert device in found.rejections[0].reason

@@ -1,5 +1,7 @@
 """What the roofline expects of two anchors in one kernel."""
 
+import pytest
+
 from tvmfuse.cost import chained, kernel
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.plan import Candidate, OpGraph, OpNode, TensorInfo
@@ -73,3 +75,36 @@ def test_chain_is_not_expected_to_pay_where_winograd_halves_the_convolution(peak
     time = Roofline(peaks).predict(candidate(pooled(kernel_size=3)))
     assert time.saved_us < 0
     assert Roofline(peaks).predict(candidate(pooled(kernel_size=5))).saved_us > 0
+
+
+def perceptron(rows, k=256, hidden=1024, n=256):
+    """A product with its activation, and the product of that."""
+    wide = f32(rows, hidden)
+    tensors = (
+        f32(rows, k),
+        f32(k, hidden, is_constant=True),
+        wide,
+        wide,
+        f32(hidden, n, is_constant=True),
+        f32(rows, n),
+    )
+    ops = (
+        OpNode("relax.matmul", "matmul", (0, 1), (2,), 2 * rows * k * hidden, 0),
+        OpNode("relax.nn.relu", "elementwise", (2,), (3,), rows * hidden, 1),
+        OpNode("relax.matmul", "matmul", (3, 4), (5,), 2 * rows * hidden * n, 2),
+    )
+    return OpGraph(tensors, ops, (0, 1, 4), (5,))
+
+
+def test_two_products_are_not_expected_to_pay_for_so_few_rows_that_a_core_is_idle(peaks):
+    roofline = Roofline(peaks)
+    assert peaks.cores > 1
+    assert roofline.predict(candidate(perceptron(4))).saved_us < 0
+    assert roofline.predict(candidate(perceptron(64, 64, 256, 64))).saved_us > 0
+
+
+@pytest.mark.parametrize("rows", [64, 512, 4096])
+def test_two_products_are_not_expected_to_pay_whose_weights_leave_the_cache(peaks, rows):
+    small, large = perceptron(rows, 128, 512, 128), perceptron(rows, 512, 2048, 512)
+    assert Roofline(peaks).predict(candidate(small)).saved_us > 0
+    assert Roofline(peaks).predict(candidate(large)).saved_us < 0

@@ -71,7 +71,7 @@ def products(name: str, lead: tuple[int, ...], widths: tuple[int, int, int]) -> 
         return gemm_tile(m, hidden, machine).columns, gemm_tile(m, n, machine).columns
 
     def emit(machine: Machine, x: Any, first: Any, second: Any) -> Any:
-        rows = chained_rows.rows_for(m, columns(machine), machine)
+        rows = chained_rows.rows_for(m, hidden, columns(machine), machine)
         y = relu(gemm.emit_packed(x, first, hidden, machine, rows=rows))
         return chained.emit_product(y, second, n, machine, rows=rows)
 

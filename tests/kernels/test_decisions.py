@@ -86,6 +86,12 @@ def conv_and_pooling() -> Tensors:
     return [x, weight, window.emit_max(y, pool, MACHINE, pad=chained.padded)]
 
 
+def two_products() -> Tensors:
+    x, panels, others = tensor(45, 24), te.placeholder((5, 24, 16), name="w"), tensor(3, 80, 16)
+    hidden = gemm.emit_packed(x, panels, 80, MACHINE, rows=5)
+    return [x, panels, others, chained.emit_product(hidden, others, 40, MACHINE, rows=5)]
+
+
 def squares() -> Tensors:
     x = tensor(33, 37)
     return [x, te.compute(x.shape, lambda *i: x[i] * x[i], name="square")]
@@ -101,7 +107,7 @@ KERNELS = {
     "planes": (depthwise_planes,),
     "conv": (padded_conv, pointwise_conv),
     "window": (depthwise_conv, pooling),
-    "chained": (depthwise_and_pointwise, conv_and_pooling),
+    "chained": (depthwise_and_pointwise, conv_and_pooling, two_products),
     "elementwise": (squares,),
     "reduction": (softmax,),
 }

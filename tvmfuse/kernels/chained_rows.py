@@ -13,19 +13,24 @@ from collections.abc import Sequence
 from tvmfuse.kernels import blocks, gemm, reading
 from tvmfuse.kernels.blocks import Block, Choose, Schedule
 from tvmfuse.kernels.choices import prefixed
-from tvmfuse.kernels.tiling import Machine, ceil_div, choose_tasks, divisors, round_up, step
+from tvmfuse.kernels.tiling import Machine, ceil_div, choose_tasks, divisors, step
 
 # Of the second-level cache; the panels of both weights pass through the rest of it.
 _STAGE_SHARE = 0.25
+# Half-cycles (of tiling.step) that a stage takes for each vector of the weights to come from
+# an outer cache: what 6 rows of 256 -> 1024 -> 256 lost to 1024 rows, on Sapphire Rapids.
+_FETCH = 2.0
 
 
-def rows_for(m: int, columns: Sequence[int], machine: Machine) -> int:
+def rows_for(m: int, hidden: int, columns: Sequence[int], machine: Machine) -> int:
     """Return the rows of a tile of both products.
 
     Parameters
     ----------
     m : int
         Rows of both.
+    hidden : int
+        Columns of the first one.
     columns : sequence of int
         Width of the panels of each weight.
     machine : Machine
@@ -35,8 +40,11 @@ def rows_for(m: int, columns: Sequence[int], machine: Machine) -> int:
     limit = min(m, *map(machine.max_rows, vectors))
 
     def cost(rows: int) -> float:
-        tiles = round_up(ceil_div(m, rows), machine.cores)
-        return tiles * sum(step(rows, width) for width in vectors)
+        tiles = ceil_div(m, rows)
+        tasks = _tasks(tiles, machine)
+        size = _stage_tiles(tiles // tasks, 4 * rows * hidden, machine)
+        busiest = tiles // tasks * ceil_div(tasks, machine.cores)
+        return busiest * sum(step(rows, width) + _FETCH * width / size for width in vectors)
 
     return min(range(1, limit + 1), key=lambda rows: (cost(rows), -rows))
 
@@ -82,10 +90,18 @@ def _cut(
 ) -> tuple[int, int]:
     """Return the number of tasks, and the tiles of rows in a stage."""
     rows, _ = blocks.tile(sch, second)
-    m, width = blocks.axis_extents(sch, stage, reduced=False)
-    best = choose_tasks(1, m // rows, machine, column_bytes=1, row_bytes=1)
-    tasks = choose("row_tasks", divisors(m // rows), default=best.rows)
-    options = divisors(m // rows // tasks)
+    m, hidden = blocks.axis_extents(sch, stage, reduced=False)
+    tiles = m // rows
+    tasks = choose("row_tasks", divisors(tiles), default=_tasks(tiles, machine))
+    default = _stage_tiles(tiles // tasks, 4 * rows * hidden, machine)
+    return tasks, choose("stage_tiles", divisors(tiles // tasks), default=default)
+
+
+def _tasks(tiles: int, machine: Machine) -> int:
+    return choose_tasks(1, tiles, machine, column_bytes=1, row_bytes=1).rows
+
+
+def _stage_tiles(tiles: int, tile_bytes: int, machine: Machine) -> int:
+    """Return how many of the tiles of a task make a stage."""
     room = machine.l2_bytes * _STAGE_SHARE
-    fitting = [d for d in options if 4 * d * rows * width <= room]
-    return tasks, choose("stage_tiles", options, default=max(fitting, default=1))
+    return max((d for d in divisors(tiles) if d * tile_bytes <= room), default=1)

@@ -170,6 +170,22 @@ class TestGroups:
         (rejection,) = laid.rejections
         assert "no rows above and below" in rejection.reason
 
+    @pytest.mark.parametrize(
+        ("rows", "hidden", "reason"),
+        [(23, 16, "no whole tiles of"), (4, 1 << 17, "do not fit the second-level cache")],
+    )
+    def test_two_products_that_cannot_share_a_kernel_are_dissolved_and_reported(
+        self, rows: int, hidden: int, reason: str
+    ) -> None:
+        def graph(x: Any, y: Any) -> Any:
+            return op.matmul(op.add(op.matmul(x, constant(3, hidden)), y), constant(hidden, 2))
+
+        mod = graphs.module(graph, (rows, 3), (rows, hidden))
+        laid = layout(partition(mod, group_of(0, 1, 2, family="chained")), MACHINE)
+        assert called(laid.module) == ["matmul", "add", "matmul"]
+        (rejection,) = laid.rejections
+        assert reason in rejection.reason
+
     def test_a_group_whose_convolution_stays_plain_stays_whole(self) -> None:
         def graph(x: Any, weight: Any) -> Any:
             return op.sqrt(op.nn.relu(op.nn.conv2d(x, weight, groups=4)))

@@ -56,7 +56,7 @@ def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     m, hidden = math.prod(shape_of(bindings[first].var)[:-1]), shape_of(bindings[first].var)[-1]
     widths = [shape_of(bindings[i].var)[-1] for i in (first, second)]
     columns = [gemm_tile(m, width, machine).columns for width in widths]
-    rows = chained_rows.rows_for(m, columns, machine)
+    rows = chained_rows.rows_for(m, hidden, columns, machine)
     if 4 * rows * hidden > machine.l2_bytes // 2:
         raise NotRewritable(f"a few rows of {hidden} elements do not fit the second-level cache")
     operands = [arg for b in between for arg in b.value.args if _is_outside(arg, rewriter)]
