@@ -1,10 +1,11 @@
 """Two anchors, one after the other, in one kernel.
 
 A depthwise convolution and the 1 x 1 convolution that reads it; a convolution and the
-pooling of its result; two matrix products (:mod:`chained_rows`). A task takes some rows of the second one. For a few of them at a
-time it computes the rows of the first one that they read (its *stage*, with all that
-stands between the two) into scratch that stays in the second-level cache, and then reads
-it from there, so what lies between never meets memory.
+pooling of its result; two matrix products (:mod:`chained_rows`). A task takes some rows
+of the second one. For a few of them at a time it computes the rows of the first one that
+they read (its *stage*, with all that stands between the two) into scratch that stays in
+the second-level cache, and then reads it from there, so what lies between never meets
+memory.
 
 A 1 x 1 convolution reads all channels, so its stage holds all of them; a window reads
 just its own channels, so its stage holds one tile of them. Rows of the stage that two
@@ -78,14 +79,7 @@ def emit_pointwise(x: Tensor, weight: Tensor, machine: Machine) -> Tensor:
     return te.compute(shape, lambda *i: result[i], name="crop")
 
 
-def emit_product(
-    x: Tensor,
-    panels: Tensor,
-    n: int,
-    machine: Machine,
-    *,
-    rows: int,
-) -> Tensor:
+def emit_product(x: Tensor, panels: Tensor, n: int, machine: Machine, *, rows: int) -> Tensor:
     """Emit a matrix product that reads what the same kernel computed.
 
     Parameters

@@ -123,7 +123,7 @@ class LinearLinear(Generator):
         for first, operator in enumerate(flow.operators):
             if operator != "relax.matmul" or not _is_linear(flow, first):
                 continue
-            if (operators.shape(flow.value(first)) or ())[-1] > _MAX_HIDDEN:
+            if int(flow.value(first).args[1].value.shape[1]) > _MAX_HIDDEN:
                 continue
             for second, members in chains(flow, first):
                 if _is_linear(flow, second) and _reads_rows(flow, second, members):

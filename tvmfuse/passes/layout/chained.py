@@ -51,7 +51,10 @@ def matmul(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Multiply: as the first of two for the rows that the second reads, else from the stage."""
     machine, (x, weight), n = rewriter.machine, call.args, shape_of(var)[-1]
     bindings = rewriter.function.body.blocks[0].bindings
-    first, second = (i for i, b in enumerate(bindings) if operator(b.value) == "relax.matmul")
+    products = [i for i, b in enumerate(bindings) if operator(b.value) == "relax.matmul"]
+    if len(products) != 2 or not rewriter.is_constant(weight):
+        raise NotRewritable("a chain of products needs two of them, by constant weights")
+    first, second = products
     between = bindings[first + 1 : second]
     m, hidden = math.prod(shape_of(bindings[first].var)[:-1]), shape_of(bindings[first].var)[-1]
     widths = [shape_of(bindings[i].var)[-1] for i in (first, second)]
@@ -107,7 +110,9 @@ def _is_outside(operand: Any, rewriter: Rewriter) -> bool:
 
 def _has_rows(operand: Any, rewriter: Rewriter) -> bool:
     """Whether an operand comes from outside the group, and is an image of several rows."""
-    return _is_outside(operand, rewriter) and len(shape_of(operand)) > 2 and shape_of(operand)[-2] > 1
+    return (
+        _is_outside(operand, rewriter) and len(shape_of(operand)) > 2 and shape_of(operand)[-2] > 1
+    )
 
 
 def _from_stage(call: Any, ways: Sequence[Way]) -> Way:
