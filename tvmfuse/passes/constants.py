@@ -12,9 +12,14 @@ from tvmfuse._tvm import relax, tvm
 Array = npt.NDArray[Any]
 
 
+def is_constant(expr: Any) -> bool:
+    """Whether the value of ``expr`` is known; asking does not copy it."""
+    return isinstance(expr, tvm.ir.GenericConst)
+
+
 def constant(expr: Any) -> Array | None:
     """Return the value of a constant, None where ``expr`` is none."""
-    return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
+    return expr.value.numpy() if is_constant(expr) else None
 
 
 def to_constant(array: Array, dtype: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmfuse._tvm import relax
-from tvmfuse.passes.constants import constant
+from tvmfuse.passes.constants import constant, is_constant
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 
@@ -151,7 +151,7 @@ def scale_after_product(flow: Dataflow, position: int) -> Any:
     if flow.operators[position] != "relax.matmul":
         return None
     call = flow.value(position)
-    if operators.dtype(call) != "float32" or any(constant(arg) is not None for arg in call.args):
+    if operators.dtype(call) != "float32" or any(map(is_constant, call.args)):
         return None
     for i, arg in enumerate(call.args):
         source = flow.private_source(position, arg)
@@ -175,10 +175,10 @@ def _leads_to_weight(flow: Dataflow, position: int) -> bool:
     passed = (_RESHAPE, _PERMUTE, "relax.add")
     source: int | None = position
     while source is not None and flow.operators[source] in passed:
-        if flow.operators[source] == "relax.add" and constant(flow.value(source).args[1]) is None:
+        if flow.operators[source] == "relax.add" and not is_constant(flow.value(source).args[1]):
             return False
         source = _source(flow, source, (*passed, "relax.matmul", "relax.nn.conv2d"))
-    return source is not None and constant(flow.value(source).args[1]) is not None
+    return source is not None and is_constant(flow.value(source).args[1])
 
 
 def _source(flow: Dataflow, position: int, operators_: tuple[str, ...]) -> int | None:

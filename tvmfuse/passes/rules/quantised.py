@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tvmfuse._tvm import relax
-from tvmfuse.passes.constants import Array, constant, to_constant
+from tvmfuse.passes.constants import Array, constant, is_constant, to_constant
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 
@@ -151,10 +151,8 @@ def _behind_transpose(flow: Dataflow, position: int) -> tuple[int, ...]:
 
 def _weight(flow: Dataflow, expr: Any) -> tuple[Array, Array | None] | None:
     """Return a constant weight (K, N) without its zero point, and its scale, if it has one."""
-    values = constant(expr)
-    if values is not None:
-        is_integer = values.ndim == 2 and values.dtype == np.int32
-        return (values, None) if is_integer and _has_8_bits(values) else None
+    if is_constant(expr):
+        return _narrow_weight(expr)
     call = _call(flow, expr)
     is_transposed = operators.name(call) == "relax.permute_dims"
     if is_transposed:
@@ -176,6 +174,14 @@ def _weight(flow: Dataflow, expr: Any) -> tuple[Array, Array | None] | None:
     if scale.size > 1 and axis != 1:
         return None  # one scale for each term of the sums
     return np.ascontiguousarray(whole), scale.reshape(-1)
+
+
+def _narrow_weight(expr: Any) -> tuple[Array, None] | None:
+    """Return a constant int32 weight (K, N) whose values fit 8 bits."""
+    if operators.dtype(expr) != "int32":
+        return None
+    values = expr.value.numpy()
+    return (values, None) if values.ndim == 2 and _has_8_bits(values) else None
 
 
 def _widened(flow: Dataflow, expr: Any) -> _Quantised | None:
