@@ -231,3 +231,27 @@ def test_a_busy_store_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> No
             store.commit(ok(workload().key))
         other.execute("ROLLBACK")
         assert store.commit(ok(workload().key)) == 1
+
+
+LOOK = """
+import sys
+from tvmfuse.store import open_store
+with open_store(sys.argv[1], create=False) as store:
+    print(len(list(store.records())))
+"""
+
+
+def test_opening_a_store_again_does_not_unlock_it_for_others(file: Path) -> None:
+    # Closing any file of a SQLite database drops all locks of the process: the next process
+    # that leaves would then take the log away, with all that is written to it from then on.
+    def seen_by_another() -> int:
+        command = [sys.executable, "-c", LOOK, str(file)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    with open_store(file) as store:
+        store.commit(ok(workload().key, 1.0))
+        with open_store(file):
+            pass
+        assert seen_by_another() == 61
+        store.commit(ok(workload().key, 2.0))
+        assert seen_by_another() == 62

@@ -171,9 +171,9 @@ def _taken(store: Store) -> list[object]:
     return [record.decisions for record in store.records(Filter()) if record is not None]
 
 
-def test_an_interrupted_tuner_says_how_to_go_on(product_onnx: Path, tmp_path: Path) -> None:
+def test_an_interrupted_tuner_says_how_to_go_on(products_onnx: Path, tmp_path: Path) -> None:
     database = tmp_path / "stopped.db"
-    command = [sys.executable, "-m", "tvmfuse", "tune", str(product_onnx), "--db", str(database)]
+    command = [sys.executable, "-m", "tvmfuse", "tune", str(products_onnx), "--db", str(database)]
     tuner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=command_folder())
     _wait(lambda: database.exists() and _n_trials(database) >= 1)
     tuner.send_signal(signal.SIGINT)

@@ -126,10 +126,9 @@ def _look_at_sqlite(path: Path) -> tuple[Backend, str | None]:
     """Return the back end of a file and its schema, or refuse it."""
     if not path.exists():
         raise StoreError(f"store: there is no store {path}; 'tvmfuse tune' with --db makes it")
-    _refuse_foreign_file(path)
     is_read_only = not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK)
     backend = sqlite_backend(path, is_read_only=is_read_only)
-    if backend.read(_application) != APPLICATION_ID:
+    if _sqlite_application(backend, path) != APPLICATION_ID:
         raise StoreError(f"store: {path} is a SQLite file of another program; choose another")
     found = backend.read(_revision)
     _refuse_newer(backend.name, found)
@@ -218,16 +217,35 @@ def _publish(part: Path, path: Path) -> None:
             shutil.move(part, path)
 
 
-def _refuse_foreign_file(path: Path) -> None:
+def _sqlite_application(backend: Backend, path: Path) -> int:
+    """Return what SQLite says that a file is of, or refuse what is no SQLite file.
+
+    Only what SQLite refused is read past it: a process that closes a file loses all its
+    locks on it, and with them, to the next one that leaves, the log that it is writing.
+    """
+    if path.exists() and path.stat().st_size == 0:
+        raise _foreign(path, "is empty")
+    try:
+        return backend.read(_application)
+    except StoreError:
+        header = _header(path)
+        if header == _HEADER:
+            raise
+        raise _foreign(path, f"begins with {header[:8]!r}") from None
+
+
+def _header(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            header = file.read(len(_HEADER))
+            return file.read(len(_HEADER))
     except OSError as error:
         raise StoreError(f"store: {path} cannot be read: {error.strerror}") from error
-    if header == _HEADER:
-        return
-    what = f"begins with {header[:8]!r}" if header else "is empty"
-    raise StoreError(f"store: {path} {what}, and is no SQLite file; move it away or choose another")
+
+
+def _foreign(path: Path, what: str) -> StoreError:
+    return StoreError(
+        f"store: {path} {what}, and is no SQLite file; move it away or choose another"
+    )
 
 
 def _refuse_newer(name: str, found: str | None) -> None:
