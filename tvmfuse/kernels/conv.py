@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
@@ -105,9 +106,10 @@ def emit(
     Parameters
     ----------
     x : te.Tensor
-        (n, in / b, height, width, b), float32.
+        (n, in / b, height, width, b), of any float type. Half precision is converted in the
+        scratch image, and summed in float32.
     weight : te.Tensor
-        (out / b, in / groups / b, kh, kw, b, b), float32.
+        (out / b, in / groups / b, kh, kw, b, b), of that type.
     window : Window
         Geometry.
     machine : Machine
@@ -121,11 +123,11 @@ def emit(
     Returns
     -------
     te.Tensor
-        (n, out / b, out height, out width, b).
+        (n, out / b, out height, out width, b), float32.
     """
     _, _, height, width, _ = (int(d) for d in x.shape)
     out_h, out_w = window.out(height, width)
-    if window.is_pointwise and margin is None:
+    if window.is_pointwise and margin is None and str(x.dtype) == "float32":
         return _emit_pointwise(x, weight, machine, groups=groups)
     out_blocks, in_blocks, kernel_h, kernel_w, block_in, block_out = (int(d) for d in weight.shape)
     depth = in_blocks * kernel_h * kernel_w * block_in
@@ -135,7 +137,7 @@ def emit(
         window, out_h = window.taller(margin), out_h + sum(margin)
         tile = conv_tile(1, out_w, out_blocks // groups, machine, depth=depth)
     rows, columns = round_up(out_h, tile.height), round_up(out_w, tile.width)
-    image = padded(x, window, rows, columns)
+    image = widened(x, window, rows, columns)
     c = te.reduce_axis((0, in_blocks), "c")
     kh, kw = te.reduce_axis((0, kernel_h), "kh"), te.reduce_axis((0, kernel_w), "kw")
     ci = te.reduce_axis((0, block_in), "ci")
@@ -145,7 +147,7 @@ def emit(
         (x.shape[0], out_blocks, rows, columns, block_out),
         lambda n, o, h, w, oi: te.sum(
             image[n, o // per_group * in_blocks + c, h * sh + kh * dh, w * sw + kw * dw, ci]
-            * weight[o, c, kh, kw, ci, oi],
+            * approx.cast(weight[o, c, kh, kw, ci, oi], "float32"),
             axis=[c, kh, kw, ci],
         ),
         name="conv2d",
@@ -212,6 +214,12 @@ def padded(x: Tensor, window: Window, rows: int, columns: int, *, fill: float = 
     if (top, left) == (0, 0) and span_h <= height and span_w <= width:
         return x
     return converted(x, window, rows, columns, dtype=x.dtype, fill=fill)
+
+
+def widened(x: Tensor, window: Window, rows: int, columns: int, *, fill: float = 0.0) -> Tensor:
+    """Emit the scratch image of :func:`padded` in float32."""
+    emit_image = padded if str(x.dtype) == "float32" else partial(converted, dtype="float32")
+    return emit_image(x, window, rows, columns, fill=fill)
 
 
 def converted(

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import approx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
-from tvmfuse.kernels.conv import Window, padded
+from tvmfuse.kernels.conv import Window, widened
 from tvmfuse.kernels.tiling import Machine, ceil_div, conv_tile, round_up
 
 Tensor = Any  # te.Tensor
@@ -91,9 +92,9 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups:
     Parameters
     ----------
     x : te.Tensor
-        (n, in / b, height, width, b), float32.
+        (n, in / b, height, width, b), of any float type.
     weight : te.Tensor
-        (out / b, reach, kh, kw, b, b), float32; -0.0 where the groups differ.
+        (out / b, reach, kh, kw, b, b), of that type; -0.0 where the groups differ.
     window : Window
         Geometry.
     machine : Machine
@@ -112,14 +113,14 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, groups:
     # Neighbouring blocks read different pixels: nothing is gained by sharing a tile.
     tile = conv_tile(out_h, out_w, 1, machine, depth=reach * kernel_h * kernel_w * block_in)
     rows, columns = round_up(out_h, tile.height), round_up(out_w, tile.width)
-    image = padded(x, window, rows, columns)
+    image = widened(x, window, rows, columns)
     c, ci = te.reduce_axis((0, reach), "c"), te.reduce_axis((0, block_in), "ci")
     kh, kw = te.reduce_axis((0, kernel_h), "kh"), te.reduce_axis((0, kernel_w), "kw")
     (sh, sw), (dh, dw) = window.strides, window.dilation
 
     def product(n: Any, o: Any, h: Any, w: Any, oi: Any) -> Any:
         block = te.min(groups.first(o) + c, in_blocks - 1)
-        factor = weight[o, c, kh, kw, ci, oi]
+        factor = approx.cast(weight[o, c, kh, kw, ci, oi], "float32")
         value = image[n, block, h * sh + kh * dh, w * sw + kw * dw, ci] * factor
         is_absent = tirx.reinterpret("uint32", factor) == tirx.const(_ABSENT, "uint32")
         return tirx.Select(is_absent, tirx.const(0, "float32"), value)

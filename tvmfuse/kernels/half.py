@@ -17,6 +17,11 @@ def cast(x: Tensor, dtype: str) -> Tensor:
     return te.compute(x.shape, lambda *i: approx.cast(x[i], dtype), name="cast")
 
 
+def narrowed(x: Tensor, dtype: str) -> Tensor:
+    """Return sums in the type of what was summed."""
+    return x if str(x.dtype) == dtype else cast(x, dtype)
+
+
 def astype(builder: Any, call: Any) -> Any:
     """Legalise a conversion.
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
-from tvmfuse.kernels import blocks
+from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
-from tvmfuse.kernels.conv import Window, padded
+from tvmfuse.kernels.conv import Window, padded, widened
 from tvmfuse.kernels.rows import maximum
 from tvmfuse.kernels.tiling import (
     Machine,
@@ -40,9 +40,9 @@ def emit_depthwise(x: Tensor, weight: Tensor, window: Window, machine: Machine) 
     Parameters
     ----------
     x : te.Tensor
-        (n, channels / b, height, width, b), float32.
+        (n, channels / b, height, width, b), of any float type.
     weight : te.Tensor
-        (channels / b, kh, kw, b).
+        (channels / b, kh, kw, b), of that type.
     window : Window
         Geometry.
     machine : Machine
@@ -55,9 +55,9 @@ def emit_depthwise(x: Tensor, weight: Tensor, window: Window, machine: Machine) 
     """
 
     def combine(at: Any, kh: Any, kw: Any, c: Any, ci: Any) -> Any:
-        return te.sum(at * weight[c, kh, kw, ci], axis=[kh, kw])
+        return te.sum(at * approx.cast(weight[c, kh, kw, ci], "float32"), axis=[kh, kw])
 
-    return emit(x, window, machine, combine, fill=0.0)
+    return emit(x, window, machine, combine, fill=0.0, pad=widened)
 
 
 def emit_max(x: Tensor, window: Window, machine: Machine, *, pad: Pad = padded) -> Tensor:

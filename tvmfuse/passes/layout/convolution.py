@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvmfuse.kernels import conv as conv_kernel
-from tvmfuse.kernels import grouped, transposed, window, winograd
+from tvmfuse.kernels import grouped, half, transposed, window, winograd
 from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.grouped import Groups
 from tvmfuse.kernels.tiling import Machine
@@ -57,7 +57,7 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
 
 
 def float_ways(rewriter: Rewriter, call: Any, var: Var) -> list[Way]:
-    """Return the kernels that compute a convolution of float32, the best one first.
+    """Return the kernels that compute a convolution of floats, the best one first.
 
     Raises
     ------
@@ -67,7 +67,9 @@ def float_ways(rewriter: Rewriter, call: Any, var: Var) -> list[Way]:
     x, weight = call.args
     attrs, blocked = call.attrs, blocked_form(rewriter, var)
     require_channels_first(attrs)
-    _require_float32(x, weight, var)
+    types = dtypes([x, weight, var])
+    if len(types) > 1 or not types <= set(half.FLOATS):
+        raise NotRewritable("blocked convolution needs operands and result of one float type")
     if str(attrs.kernel_layout) not in ("OIHW", "OIW"):
         raise NotRewritable(f"kernel layout {attrs.kernel_layout} is not packed")
     image, filters = as_image(shape_of(x), blocked.rank), shape_of(weight)[0]
@@ -75,6 +77,9 @@ def float_ways(rewriter: Rewriter, call: Any, var: Var) -> list[Way]:
         raise NotRewritable("empty images stay plain")
     geometry = window_of(attrs, shape_of(weight)[2:])
     ways = _ways(image, filters, int(attrs.groups), geometry, blocked, rewriter.machine)
+    (dtype,) = types
+    if dtype != "float32":
+        ways = [_of_halves(way, dtype) for way in ways if way.emit is not winograd.emit]
     if not rewriter.is_in_blocks(x) and geometry.kernel != (1, 1):
         ways = [_of_planes(way) for way in ways]
     return ways
@@ -85,7 +90,7 @@ def call_of(rewriter: Rewriter, call: Any, way: Way) -> Expr:
     x, weight = call.args
     geometry = window_of(call.attrs, shape_of(weight)[2:])
     args = [rewriter.take(x, way.source), rewriter.take(weight, way.weight)]
-    emit = _clean(way.emit, shape_of(weight)[0])
+    emit = _clean(way.emit, shape_of(weight)[0], str(x.ty.dtype))
     return kernel(rewriter, args, emit, geometry, name=way.name, **way.more)
 
 
@@ -108,6 +113,12 @@ def _ways(
     if not winograd.is_faster(image, filters, geometry, machine):
         return [direct]
     return [Way("conv_winograd", winograd.emit, blocked, WinogradWeight(block)), direct]
+
+
+def _of_halves(way: Way, dtype: str) -> Way:
+    """Return the same convolution of half precision, which is stored and not computed with."""
+    is_depthwise = isinstance(way.weight, DepthwiseWeight)
+    return replace(way, weight=replace(way.weight, dtype=dtype)) if is_depthwise else way
 
 
 def _of_planes(way: Way) -> Way:
@@ -143,13 +154,18 @@ def conv_transpose(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]
     return kernel(rewriter, args, emit, turned, name="conv_transpose"), blocked
 
 
-def _clean(emit: Callable[..., Any], channels: int) -> Callable[..., Any]:
-    """Let ``emit`` leave zeros where the last block has no channel.
+def _clean(emit: Callable[..., Any], channels: int, dtype: str = "float32") -> Callable[..., Any]:
+    """Let ``emit`` leave zeros where the last block has no channel, and numbers of ``dtype``.
 
     An infinity times the zero weights of such a lane is NaN, which would survive the
     zero weights of the next convolution.
     """
-    return lambda *args, **more: conv_kernel.without_unused(emit(*args, **more), channels)
+
+    def clean(*args: Any, **more: Any) -> Any:
+        sums = conv_kernel.without_unused(emit(*args, **more), channels)
+        return half.narrowed(sums, dtype)
+
+    return clean
 
 
 def _require_float32(*tensors: Expr) -> None:

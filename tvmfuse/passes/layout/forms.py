@@ -110,7 +110,8 @@ class ConvWeight:
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
         o, i, kh, kw = as_image(array.shape, array.ndim)
-        full = np.zeros((round_up(o, self.block_out), round_up(i, self.block_in), kh, kw), "f4")
+        shape = (round_up(o, self.block_out), round_up(i, self.block_in), kh, kw)
+        full = np.zeros(shape, array.dtype)
         full[:o, :i] = array.reshape(o, i, kh, kw)
         parts = full.reshape(
             -1, self.block_out, full.shape[1] // self.block_in, self.block_in, kh, kw
@@ -137,7 +138,7 @@ class GroupedWeight:
         """See :meth:`Plain.arrange`."""
         o, i, kh, kw = as_image(array.shape, array.ndim)
         block = self.groups.block
-        full = np.full(self.shape(array.shape), -0.0, "f4")
+        full = np.full(self.shape(array.shape), -0.0, array.dtype)
         out, near = self.groups.places()
         present = array.reshape(o, i, kh, kw) + np.float32(0)  # of two zeros, the positive one
         full[out // block, near // block, :, :, near % block, out % block] = present
