@@ -117,8 +117,9 @@ def _ways(
 
 def _of_halves(way: Way, dtype: str) -> Way:
     """Return the same convolution of half precision, which is stored and not computed with."""
-    is_depthwise = isinstance(way.weight, DepthwiseWeight)
-    return replace(way, weight=replace(way.weight, dtype=dtype)) if is_depthwise else way
+    if not isinstance(way.weight, DepthwiseWeight):
+        return way
+    return replace(way, weight=replace(way.weight, dtype=dtype))
 
 
 def _of_planes(way: Way) -> Way:
