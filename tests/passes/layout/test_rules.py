@@ -270,7 +270,7 @@ class TestWhatStaysPlain:
 
     def test_double_precision(self) -> None:
         x = testing.random_array(IMAGE, "float64")
-        weight = relax.const(testing.random_array((8, 16, 3, 3), "float64"))
+        weight = relax.const(testing.random_array((8, 16, 3, 3), "float64"), "float64")
         assert steps(lambda x: op.nn.conv2d(x, weight), x) == ["conv2d"]
 
     def test_symbolic_extents(self) -> None:
