@@ -21,7 +21,7 @@ small = st.integers(1, 60)
 
 def gemm_cost(tile: GemmTile, rows: int, columns: int, machine: Machine) -> float:
     steps = ceil_div(rows, tile.rows) * ceil_div(columns, tile.columns)
-    return steps * tiling._step(tile.rows, tile.columns // machine.lanes)
+    return steps * tiling.step(tile.rows, tile.columns // machine.lanes)
 
 
 @given(extents, extents, machines)
@@ -64,7 +64,7 @@ def test_a_conv_tile_is_never_worse_than_one_pixel(
 
     def cost(tile: ConvTile) -> float:
         steps = ceil_div(height, tile.height) * ceil_div(width, tile.width)
-        step = tiling._step(tile.height * tile.width, tile.blocks * vectors)
+        step = tiling.step(tile.height * tile.width, tile.blocks * vectors)
         return steps * (blocks // tile.blocks) * step
 
     tile = tiling.conv_tile(height, width, blocks, machine, depth=1)

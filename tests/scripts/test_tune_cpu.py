@@ -17,7 +17,7 @@ def test_without_a_model_it_says_how_it_is_used(capsys: pytest.CaptureFixture[st
 
 def test_each_model_is_tuned_with_the_same_options(affine_onnx: Path, tmp_path: Path) -> None:
     database = tmp_path / "t.db"
-    options = ["--trials", "1", "--db", str(database)]
+    options = ["--trials", "1", "--no-learn", "--db", str(database)]
     assert tune_cpu.main([str(affine_onnx), str(affine_onnx), *options]) == 0
     with open_store(database) as store:
         assert len(store.sessions()) == 2
@@ -27,7 +27,16 @@ def test_a_report_has_each_model_once_and_is_gone_on_with(
     affine_onnx: Path, tmp_path: Path
 ) -> None:
     database = tmp_path / "t.db"
-    options = ["--trials", "1", "--db", str(database), "--resume", "--report", str(tmp_path)]
+    options = [
+        "--trials",
+        "1",
+        "--no-learn",
+        "--db",
+        str(database),
+        "--resume",
+        "--report",
+        str(tmp_path),
+    ]
     for _ in range(2):
         assert tune_cpu.main([str(affine_onnx), *options]) == 0
     with open_store(database) as store:

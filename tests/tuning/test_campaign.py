@@ -174,7 +174,14 @@ def _taken(store: Store) -> list[object]:
 def test_an_interrupted_tuner_says_how_to_go_on(products_onnx: Path, tmp_path: Path) -> None:
     database = tmp_path / "stopped.db"
     command = [sys.executable, "-m", "tvmfuse", "tune", str(products_onnx), "--db", str(database)]
-    tuner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=command_folder())
+    tuner = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=command_folder(),
+        # What a shell starts in the background ignores the signal, and so would this one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     _wait(lambda: database.exists() and _n_trials(database) >= 1)
     tuner.send_signal(signal.SIGINT)
     _, said = tuner.communicate(timeout=60)
