@@ -126,13 +126,18 @@ def _share(body: Stmt, loop: Any, step: Any, steps: int, shift: int) -> Stmt:
         return body
     if loop is None:
         return tirx.IfThenElse(first < last, body, None)
-    begin, count = (step, _int64(1)) if int(n) == steps else (first, last - first)
-    dtype = str(loop.loop_var.ty.dtype)
+    own, dtype = loop.loop_var, str(loop.loop_var.ty.dtype)
+    if int(n) == steps:
+        # Not a loop of one step: where parts are joined from parts, TVM loses its beginning.
+        at = step if dtype == "int64" else tirx.Cast(dtype, step)
+        return tvm_ffi.structural_map(
+            loop.body, (tirx.Var, lambda var: at if var.same_as(own) else var)
+        )
+    begin, count = first, last - first
     if dtype != "int64":
         begin, count = tirx.Cast(dtype, begin), tirx.Cast(dtype, count)
     annotations = dict(loop.annotations)
-    kind = tirx.ForKind.SERIAL
-    return tirx.For(loop.loop_var, begin, count, kind, loop.body, annotations=annotations)
+    return tirx.For(own, begin, count, tirx.ForKind.SERIAL, loop.body, annotations=annotations)
 
 
 def _parallel_loop(body: Stmt) -> Any:
