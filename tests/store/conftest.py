@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from faults import postgres
 
+from tvmfuse.plan import Candidate, Group, OpGraph, OpNode, RunTime, TensorInfo
 from tvmfuse.store import Device, Record, Store, TargetKey, Workload, open_store
 
 CPU = Device("llvm", "x86-64-v3", "a CPU", {"cores": 2})
@@ -17,6 +18,11 @@ OLD_CPU = Device("llvm", "x86-64-v2", "an old CPU", {"cores": 2})
 GPU = Device("cuda", "sm_90", "a GPU")
 LLVM = TargetKey({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 CUDA = TargetKey({"kind": "cuda", "arch": "sm_90"})
+TENSOR = TensorInfo(("n", 4), "float32")
+GRAPH = OpGraph(
+    (TENSOR, TENSOR), (OpNode("relax.exp", "elementwise", (0,), (1,), 9, 3),), (0,), (1,)
+)
+GROUP = Group(Candidate("chain", "elementwise", "main", (3,), GRAPH), RunTime(1.5, 2.5))
 
 
 def workload(number: int = 0) -> Workload:

@@ -143,7 +143,7 @@ def test_records_are_filtered_and_counted(store: Store, key: str) -> None:
 def test_pages_join_without_gap_or_repeat(
     store: Store, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tvmfuse.store.store._PAGE", 10)
+    monkeypatch.setattr("tvmfuse.store.pages._PAGE", 10)
     store.commit(*(ok(key, 1.0 + n) for n in range(35)))
     assert [record.times_us[0] for record in store.records()] == [1.0 + n for n in range(35)]
 

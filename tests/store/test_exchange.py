@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
-from tests.store.conftest import CPU, CUDA, GPU, LLVM, OTHER_CPU, ok, workload
+from tests.store.conftest import CPU, CUDA, GPU, GROUP, LLVM, OTHER_CPU, ok, workload
 from tvmfuse.errors import StoreError
 from tvmfuse.store import (
     Query,
@@ -17,46 +18,94 @@ from tvmfuse.store import (
     Store,
     exchange,
     find,
+    jsonl,
+    learning,
     maintenance,
     open_store,
     packs,
+    schema,
 )
+from tvmfuse.store.lessons import CostModelFile, FusionMeasurement
 
 
 @pytest.fixture
 def filled(store: Store) -> Store:
+    fill(store)
+    return store
+
+
+def fill(store: Store) -> None:
     with store.session(Session("tune", "host")) as session:
         for number in range(2):
             key = store.add_workload(workload(number))
             store.commit(ok(key, 3.0 + number, session=session.uid), ok(key, 9.0, family="conv"))
             store.commit(Record(key, CPU, LLVM, "timeout", reason="10 s", session=session.uid))
-    return store
+    with store.session(Session("tune --learn", "host", settings={"model": "m"})) as session:
+        timed = FusionMeasurement(GROUP, CPU, LLVM, session.uid, "tuned", 0.25)
+        learning.add_measurements(store, [timed, FusionMeasurement(GROUP, OTHER_CPU, LLVM)])
+    learning.add_cost_model(store, CostModelFile("trees", 1, CPU, '{"a": 1}', 2, {"error": 0.1}))
+
+
+def everything(store: Store) -> tuple[list[object], ...]:
+    return (
+        list(store.records()),
+        store.workloads(),
+        store.sessions(),
+        list(learning.measurements(store)),
+        list(learning.cost_models(store)),
+    )
 
 
 def exported(store: Store, path: Path) -> list[str]:
     with path.open("w") as file:
-        exchange.write(exchange.items(store), file)
+        assert jsonl.write(exchange.items(store), file) == jsonl.Written(6, 2, 1)
     return path.read_text().splitlines(keepends=True)
 
 
-def test_an_export_taken_into_another_store_is_the_same_store(
+def test_an_export_taken_into_an_empty_store_is_the_same_store(
     filled: Store, tmp_path: Path
 ) -> None:
     exported(filled, path := tmp_path / "all.jsonl")
     with open_store(tmp_path / "other.db") as other:
-        assert exchange.take(other, exchange.read(path)) == exchange.Taken(6)
-        assert exchange.take(other, exchange.read(path)) == exchange.Taken(0, 6)
-        assert list(other.records()) == list(filled.records())
-        assert other.workloads() == filled.workloads()
-        assert other.sessions() == filled.sessions()
+        assert exchange.take(other, jsonl.read(path)) == exchange.Taken(6, 0, (), 2, 1)
+        assert exchange.take(other, jsonl.read(path)) == exchange.Taken(0, 6)
+        assert everything(other) == everything(filled)
+
+
+def test_what_a_store_takes_is_what_another_gave(store: Store, tmp_path: Path) -> None:
+    with open_store(tmp_path / "other.db") as other:
+        fill(other)
+        assert exchange.merge(other, store) == exchange.Taken(6, 0, (), 2, 1)
+        assert exchange.merge(other, store) == exchange.Taken(0, 6)
+        assert everything(store) == everything(other)
+
+
+def test_damaged_lessons_are_left_out_and_named(filled: Store, tmp_path: Path) -> None:
+    for table, change in (
+        (schema.fusion_measurements, {"candidate": "{}"}),
+        (schema.cost_models, {"metrics": "{}"}),
+    ):
+        damage = sa.update(table).where(table.c.id == 1).values(change)
+        filled.backend.write(lambda connection, damage=damage: connection.execute(damage))
+    with open_store(tmp_path / "other.db") as other:
+        taken = exchange.merge(filled, other)
+    assert (taken.n_new, taken.n_measurements, taken.n_models) == (6, 1, 0)
+    assert [fault.partition(" of ")[0] for fault in taken.faults] == [
+        "1 measured fusions",
+        "1 cost models",
+    ]
+    assert maintenance.check(filled).faults == (
+        "1 measured fusions are damaged",
+        "1 cost models are damaged",
+    )
 
 
 def test_two_stores_are_merged_without_repeats(filled: Store, tmp_path: Path) -> None:
     with open_store(tmp_path / "other.db") as other:
         key = other.add_workload(workload(1))
         other.commit(ok(key, 1.0, device=OTHER_CPU))
-        assert exchange.merge(other, filled).n_new == 1
-        assert exchange.merge(filled, other) == exchange.Taken(6, 1)
+        assert exchange.merge(other, filled) == exchange.Taken(1)
+        assert exchange.merge(filled, other) == exchange.Taken(6, 1, (), 2, 1)
         assert len(list(other.records())) == len(list(filled.records())) == 7
 
 
@@ -77,7 +126,7 @@ def test_a_damaged_line_is_left_out_by_number(
     at = next(n for n, line in enumerate(lines) if '"family":"conv"' in line)
     path.write_text("".join([*lines[:at], damage(lines[at]), *lines[at + 1 :]]))
     with open_store(tmp_path / "other.db") as other:
-        taken = exchange.take(other, exchange.read(path))
+        taken = exchange.take(other, jsonl.read(path))
     assert taken.n_new == n_new
     (fault,) = taken.faults
     assert fault.startswith("line ")
@@ -88,7 +137,7 @@ def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text("hello\n")
     with pytest.raises(StoreError, match="is no export of tvmfuse"):
-        list(exchange.read(path))
+        list(jsonl.read(path))
 
 
 def test_a_pack_is_the_same_whatever_the_order_of_the_store(filled: Store, tmp_path: Path) -> None:
@@ -134,7 +183,7 @@ def test_pruning_keeps_the_best_and_the_failures(filled: Store) -> None:
 
 
 def test_a_whole_store_is_healthy(filled: Store) -> None:
-    assert maintenance.check(filled) == maintenance.Health(6, 2, 0)
+    assert maintenance.check(filled) == maintenance.Health(6, 2, 0, (), 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +219,12 @@ def test_what_is_whole_of_a_damaged_file_is_saved(file: Path, tmp_path: Path) ->
     content[middle] = bytes(4096)
     file.write_bytes(content)
     with open_store(file) as store, (tmp_path / "saved.jsonl").open("w") as saved:
-        written = exchange.write(exchange.items(store), saved)
+        written = jsonl.write(exchange.items(store), saved)
         assert not maintenance.check(store).is_healthy
     assert 30 < written.n_records < 60
     assert "damaged" in written.faults[-1]
     with open_store(tmp_path / "new.db") as store:
-        taken = exchange.take(store, exchange.read(tmp_path / "saved.jsonl"))
+        taken = exchange.take(store, jsonl.read(tmp_path / "saved.jsonl"))
         assert taken.n_new == written.n_records
 
 

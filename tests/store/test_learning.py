@@ -1,29 +1,23 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
-from tests.store.conftest import CPU, LLVM, OTHER_CPU
+from tests.store.conftest import CPU, GROUP, LLVM, OTHER_CPU
 from tvmfuse.errors import StoreError
-from tvmfuse.plan import Candidate, FusionPlan, Group, OpGraph, OpNode, RunTime, TensorInfo
+from tvmfuse.plan import FusionPlan
 from tvmfuse.store import Session, Store, schema
 from tvmfuse.store.learning import (
-    CostModelFile,
-    FusionMeasurement,
     add_cost_model,
     add_measurements,
     measurements_of,
     newest_cost_model,
 )
+from tvmfuse.store.lessons import CostModelFile, FusionMeasurement
 from tvmfuse.store.records import to_text
-
-TENSOR = TensorInfo(("n", 4), "float32")
-GRAPH = OpGraph(
-    (TENSOR, TENSOR), (OpNode("relax.exp", "elementwise", (0,), (1,), 9, 3),), (0,), (1,)
-)
-GROUP = Group(Candidate("chain", "elementwise", "main", (3,), GRAPH), RunTime(1.5, 2.5))
 
 
 def test_measured_fusions_come_back_as_they_were(store: Store) -> None:
@@ -58,6 +52,25 @@ def test_a_damaged_measurement_is_left_out(store: Store) -> None:
     damage = sa.update(schema.fusion_measurements).values(candidate="{}")
     store.backend.write(lambda connection: connection.execute(damage))
     assert measurements_of(store, CPU) == []
+
+
+def test_what_an_older_tvmfuse_wrote_is_whole(store: Store) -> None:
+    given = FusionMeasurement(GROUP, CPU, LLVM)
+    add_measurements(store, [given])
+    older = json.loads(given.text)
+    del older["gap_us"], older["notes"]  # fields that a plan did not have then
+    values = {"candidate": to_text(older), "checksum": given.checksum_of(to_text(older))}
+    change = sa.update(schema.fusion_measurements).values(values)
+    store.backend.write(lambda connection: connection.execute(change))
+    assert measurements_of(store, CPU) == [given]
+
+
+def test_a_model_that_is_brought_in_later_is_not_newer(store: Store) -> None:
+    own = CostModelFile("xgboost", 1, CPU, "{}", 20, created_at="2026-02-01T00:00:00")
+    older = replace(own, trained_on=10, uid="older", created_at="2026-01-01T00:00:00")
+    for model in (own, older):
+        add_cost_model(store, model)
+    assert newest_cost_model(store, "xgboost", features_version=1, device=CPU) == own
 
 
 def test_a_pickle_is_no_cost_model() -> None:

@@ -71,6 +71,15 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
         open_store(path)
 
 
+def test_a_file_whose_damage_sqlite_quotes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tvmfuse.db"
+    open_store(path).close()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"ix_records", b"ix_rec\xefrds", 1))  # one bit
+    with pytest.raises(StoreError, match="is damaged; restore a backup"):
+        open_store(path)
+
+
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         open_store(tmp_path)

@@ -50,6 +50,7 @@ def test_an_export_is_read_by_tvm_and_by_us(store: Store, tmp_path: Path) -> Non
     assert float(best.run_secs[0]) == pytest.approx(1e-3)
     with open_store(tmp_path / "other.db") as other:
         assert import_folder(other, out, **PLACE) == Taken(2)
+        assert import_folder(other, out, **PLACE) == Taken(0, 2)
         assert [r.median_us for r in other.records()] == pytest.approx([3000, 1000])
     with pytest.raises(StoreError, match="holds a database already"):
         export_folder(store, out, **PLACE)

@@ -18,7 +18,8 @@ from tvmfuse.frontend import import_model
 from tvmfuse.plan import Candidate, OpGraph
 from tvmfuse.store import open_store
 from tvmfuse.store.devices import device_of
-from tvmfuse.store.learning import CostModelFile, add_cost_model, measurements_of
+from tvmfuse.store.learning import add_cost_model, measurements_of
+from tvmfuse.store.lessons import CostModelFile
 from tvmfuse.targets import resolve
 from tvmfuse.tuning import cost_models, retraining
 from tvmfuse.tuning.observing import run_here

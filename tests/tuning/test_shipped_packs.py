@@ -11,7 +11,7 @@ from tvmfuse import targets
 from tvmfuse._tvm import tvm
 from tvmfuse.passes.schedule import by_record, machine_of
 from tvmfuse.plan import Tuned
-from tvmfuse.store import Record, Workload, exchange
+from tvmfuse.store import Record, Workload, jsonl
 from tvmfuse.store.location import Location, locate, shipped_packs
 from tvmfuse.store.packs import load_packs
 from tvmfuse.tuning.history import VERSIONS
@@ -28,10 +28,10 @@ def test_there_is_one_for_the_usual_cpu() -> None:
 
 @pytest.mark.parametrize("path", PACKS, ids=lambda path: path.stem)
 def test_every_line_is_whole_and_says_where_it_was_measured(path: Path) -> None:
-    header = exchange.header(path)
+    header = jsonl.header(path)
     assert header["device_family"] == path.stem
     assert header["measured_on"]
-    items = list(exchange.read(path))
+    items = list(jsonl.read(path))
     assert [item for item in items if isinstance(item, str)] == []
     records = [item for item in items if isinstance(item, Record)]
     assert records
@@ -40,7 +40,7 @@ def test_every_line_is_whole_and_says_where_it_was_measured(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PACKS, ids=lambda path: path.stem)
 def test_the_records_fit_the_kernels_of_today(path: Path) -> None:
-    items = list(exchange.read(path))
+    items = list(jsonl.read(path))
     functions = {
         item.key: tvm.ir.load_json(item.module)["main"]
         for item in items

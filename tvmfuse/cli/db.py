@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from tvmfuse.store.lookup import Source
     from tvmfuse.store.packs import Pack
 
+_COUNTED = {
+    "workloads": "workload",
+    "sessions": "session",
+    "fusion_measurements": "measured fusion",
+    "cost_models": "cost model",
+}
 _KEY_DIGITS = 12  # of a workload's key, enough to name it
 
 WorkloadKey = Annotated[
@@ -129,7 +135,7 @@ def show_stats(*, db: Database = None, as_json: AsJson = False) -> None:
     place = locate(db)
     with db_changes.opened(db) as store:
         counted = store.count("kind", "device_family", "device", "status")
-        n_workloads, n_sessions = len(store.workloads()), len(store.sessions())
+        sizes = store.sizes()
     packs = {
         str(pack.path): sum(map(len, pack.by_workload.values()))
         for pack in load_packs(place.all_packs)
@@ -138,13 +144,11 @@ def show_stats(*, db: Database = None, as_json: AsJson = False) -> None:
     rows = [dict(zip(names, row, strict=False)) for row in counted]
     if as_json:
         about = {"database": store.name, "chosen_by": place.origin, "packs": packs}
-        numbers = {"workloads": n_workloads, "sessions": n_sessions}
+        numbers = {name: sizes[name] for name in _COUNTED}
         console.print_json("db stats", {**about, **numbers, "records": rows})
         return
-    console.print_text(
-        f"{store.name}, chosen by {place.origin}: {console.count(n_workloads, 'workload')}, "
-        f"{console.count(n_sessions, 'session')}"
-    )
+    numbered = (console.count(sizes[name], noun) for name, noun in _COUNTED.items())
+    console.print_text(f"{store.name}, chosen by {place.origin}: {', '.join(numbered)}")
     console.print_table("Records", (*names[:-1], ">records"), [tuple(row.values()) for row in rows])
     console.print_table("Packs", ("pack", ">records"), packs.items())
 
@@ -202,8 +206,10 @@ def check_store(*, db: Database = None, as_json: AsJson = False) -> None:
     else:
         console.print_text(
             f"{store.name}: {console.count(health.n_records, 'record')} of "
-            f"{console.count(health.n_workloads, 'workload')} are whole, "
-            f"{health.n_damaged} damaged"
+            f"{console.count(health.n_workloads, 'workload')}, "
+            f"{console.count(health.n_measurements, 'measured fusion')} and "
+            f"{console.count(health.n_models, 'cost model')} are whole, "
+            f"{console.count(health.n_damaged, 'record')} damaged"
         )
         for fault in health.faults:
             console.print_text(f"  {fault}")

@@ -56,7 +56,7 @@ def merge_store(
     *,
     db: Database = None,
 ) -> None:
-    """Add all records of another store to this one; merging twice adds nothing."""
+    """Add all that another store holds to this one; merging twice adds nothing."""
     from tvmfuse.store import open_store
     from tvmfuse.store.exchange import merge
 
@@ -71,8 +71,9 @@ def import_records(
     db: Database = None,
     target: TargetName = "cpu",
 ) -> None:
-    """Add the records of an export; a folder of TVM is taken as measured on --target."""
-    from tvmfuse.store.exchange import read, take
+    """Add what an export holds; a folder of TVM is taken as measured on --target."""
+    from tvmfuse.store.exchange import take
+    from tvmfuse.store.jsonl import read
 
     with opened(db, create=True) as store:
         if not path.is_dir():
@@ -97,12 +98,13 @@ def export_records(
     as_format: Format = "jsonl",
     target: TargetName = "cpu",
 ) -> None:
-    """Write the records as text."""
+    """Write all that the store holds as text."""
     if as_format not in _FORMATS:
         raise InputError(f"db: --format is one of {', '.join(_FORMATS)}, but got {as_format!r}")
     if path.exists() and not path.is_dir():
         raise InputError(f"db: {path} is there already; choose another name")
-    from tvmfuse.store.exchange import Written, items, write
+    from tvmfuse.store.exchange import items
+    from tvmfuse.store.jsonl import Written, write
 
     with opened(db) as store:
         if as_format == "jsonl":
@@ -116,8 +118,11 @@ def export_records(
             device = targets.resolve(target)
             place = {"device": device_of(device), "target": target_key(device)}
             written = Written(export_folder(store, path, **place))  # type: ignore[arg-type]
-    number = console.count(written.n_records, "record")
-    console.print_text(f"{path} holds {number} of {store.name}.")
+    counted = (
+        console.count(written.n_records, "record"),
+        *_lessons(written.n_measurements, written.n_models),
+    )
+    console.print_text(f"{path} holds {', '.join(counted)} of {store.name}.")
     for fault in written.faults:
         console.print_text(f"  {fault}")
 
@@ -208,9 +213,19 @@ def _is_same_module(first: str, second: str) -> bool:
 
 
 def _report(taken: Taken, origin: str) -> None:
-    console.print_text(
-        f"{origin}: {console.count(taken.n_new, 'new record')}, "
-        f"{taken.n_known} known, {len(taken.faults)} left out or mended"
+    counted = (
+        console.count(taken.n_new, "new record"),
+        f"{taken.n_known} known",
+        *_lessons(taken.n_measurements, taken.n_models, new="new "),
+        f"{len(taken.faults)} left out or mended",
     )
+    console.print_text(f"{origin}: {', '.join(counted)}")
     for fault in taken.faults:
         console.print_text(f"  {fault}")
+
+
+def _lessons(n_measurements: int, n_models: int, new: str = "") -> tuple[str, str]:
+    return (
+        console.count(n_measurements, f"{new}measured fusion"),
+        console.count(n_models, f"{new}cost model"),
+    )

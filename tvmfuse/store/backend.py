@@ -86,6 +86,8 @@ class Backend:
             except (sa.exc.DBAPIError, ConnectionError) as error:  # pg8000 lets a reset through
                 if self.path is not None or not _is_away(error) or time.monotonic() > deadline:
                     raise StoreError(f"store: {explain(self.name, error)}") from error
+            except UnicodeDecodeError as error:  # SQLite's message quotes the damaged file
+                raise StoreError(f"store: {explain(self.name, error)}") from error
             engine.dispose()
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -148,10 +150,12 @@ def postgres_backend(url: str, *, retry_s: float = RETRY_S) -> Backend:
     return Backend(engine, parsed.render_as_string(), retry_s=retry_s)
 
 
-def explain(name: str, error: sa.exc.DBAPIError | ConnectionError) -> str:
+def explain(name: str, error: sa.exc.DBAPIError | ConnectionError | UnicodeDecodeError) -> str:
     """Return in one line what a database's error means and what to do."""
-    cause = error if isinstance(error, ConnectionError) else error.orig
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     told: Any = cause.args[0] if cause is not None and cause.args else cause
+    if isinstance(cause, UnicodeDecodeError):
+        told = cause.object.decode(errors="replace")
     if isinstance(told, dict):  # pg8000 hands on all fields of the server's message
         told = f"{told.get('M')}, code {told.get('C')}"
     said = " ".join(str(told).split())[:200]

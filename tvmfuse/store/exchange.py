@@ -1,43 +1,23 @@
-"""Move records between stores: directly, or by a text file of one checksummed item a line."""
+"""Move what one store holds into another: records, measured fusions, cost models."""
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
 
 from tvmfuse.errors import StoreError
-from tvmfuse.store.lines import Line, read_lines
-from tvmfuse.store.queries import Filter
-from tvmfuse.store.records import Record, Session, Workload, digest
+from tvmfuse.store import learning
+from tvmfuse.store.lessons import CostModelFile, FusionMeasurement
+from tvmfuse.store.records import Record, Session, Workload
 from tvmfuse.store.store import Store
-from tvmfuse.store.versions import Versions
 
-FORMAT = 2  # 1 had modules as they are, ten times as long
 _BATCH = 500
 
-Item = Workload | Session | Record
+Item = Workload | Session | Record | FusionMeasurement | CostModelFile
 IsSame = Callable[[str, str], bool]
-
-
-@dataclass(frozen=True)
-class Written:
-    """What went out.
-
-    Parameters
-    ----------
-    n_records : int
-        Records that were written.
-    faults : tuple of str
-        One sentence for all that was left out.
-    """
-
-    n_records: int = 0
-    faults: tuple[str, ...] = ()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,50 +30,59 @@ class Taken:
         Records that were added, and that were there already.
     faults : tuple of str
         One sentence for all that was left out.
+    n_measurements, n_models : int
+        Measured fusions and cost models that were added.
     """
 
     n_new: int = 0
     n_known: int = 0
     faults: tuple[str, ...] = ()
+    n_measurements: int = 0
+    n_models: int = 0
 
 
-def items(store: Store, wanted: Filter | None = None) -> Iterator[Item | str]:
-    """Yield records, each after the workload and the session that it names.
+def items(store: Store) -> Iterator[Item | str]:
+    """Yield all that a store holds, each after the workload and the session that it names.
 
     Of a damaged store all that is whole comes out, and a sentence for what is not.
     """
     sessions = _sessions(store)
-    seen: set[str] = set()
-    n_damaged = 0
-    try:
-        for record in store.records(wanted):
-            if record is None:
-                n_damaged += 1
-                continue
-            if record.workload not in seen:
-                seen.add(record.workload)
-                yield _workload(store, record.workload)
-            session = sessions.pop(record.session, None)
-            if session is not None:
-                yield session
-            yield record
-    except StoreError as error:
-        yield str(error)
-    if n_damaged:
-        yield f"{n_damaged} records of {store.name} are damaged, and were left out"
+    workloads: set[str] = set()
+    parts: dict[str, Iterator[Record | FusionMeasurement | CostModelFile | None]] = {
+        "records": store.records(),
+        "measured fusions": learning.measurements(store),
+        "cost models": learning.cost_models(store),
+    }
+    for what, found in parts.items():
+        n_damaged = 0
+        try:
+            for each in found:
+                if each is None:
+                    n_damaged += 1
+                    continue
+                if isinstance(each, Record) and each.workload not in workloads:
+                    workloads.add(each.workload)
+                    yield _workload(store, each.workload)
+                if not isinstance(each, CostModelFile) and each.session in sessions:
+                    yield sessions.pop(each.session)
+                yield each
+        except StoreError as error:
+            yield str(error)
+        if n_damaged:
+            yield f"{n_damaged} {what} of {store.name} are damaged, and were left out"
 
 
 def take(store: Store, given: Iterable[Item | str], is_same: IsSame | None = None) -> Taken:
     """Add items to a store; a sentence among them is a fault, and is handed on.
 
-    Records that the store has are left as they are, so that taking twice adds nothing.
+    What the store has is left as it is, so that taking twice adds nothing.
 
     Parameters
     ----------
     store : Store
         Takes them.
     given : iterable of items
-        What :func:`items` or :func:`read` yields.
+        What :func:`items` or :func:`jsonl.read` yields.
     is_same : callable, optional
         Says whether two modules are structurally equal, and is asked only of unequal texts.
         Without it equal keys are taken for equal workloads.
@@ -106,8 +95,9 @@ def take(store: Store, given: Iterable[Item | str], is_same: IsSame | None = Non
     faults: list[str] = []
     sessions: set[str] = set()
     workloads: dict[str, str] = {}  # keys of one bucket are numbered anew in each store
-    batch: list[Record] = []
-    n_new = n_all = 0
+    records = _Batch[Record](lambda batch: store.commit(*batch))
+    measured = _Batch[FusionMeasurement](partial(learning.add_measurements, store))
+    n_models = 0
     for item in given:
         match item:
             case str():
@@ -121,13 +111,16 @@ def take(store: Store, given: Iterable[Item | str], is_same: IsSame | None = Non
                 faults.append(f"record {item.uid} was left out: its workload is missing")
             case Record():
                 session = item.session if item.session in sessions else ""
-                batch.append(replace(item, workload=workloads[item.workload], session=session))
-                n_all += 1
-        if len(batch) == _BATCH:
-            n_new += store.commit(*batch)
-            batch.clear()
-    n_new += store.commit(*batch) if batch else 0
-    return Taken(n_new, n_all - n_new, tuple(faults))
+                records.add(replace(item, workload=workloads[item.workload], session=session))
+            case FusionMeasurement():
+                session = item.session if item.session in sessions else ""
+                measured.add(replace(item, session=session))
+            case CostModelFile():
+                n_models += learning.add_cost_model(store, item)
+    records.commit()
+    measured.commit()
+    n_known = records.n_all - records.n_new
+    return Taken(records.n_new, n_known, tuple(faults), measured.n_new, n_models)
 
 
 def merge(source: Store, into: Store, is_same: IsSame | None = None) -> Taken:
@@ -135,62 +128,32 @@ def merge(source: Store, into: Store, is_same: IsSame | None = None) -> Taken:
     return take(into, items(source), is_same)
 
 
-def write(
-    given: Iterable[Item | str], file: TextIO, about: Mapping[str, Any] | None = None
-) -> Written:
-    """Write items as text; ``about`` tells of all of them, in the first line."""
-    file.write(_line("tvmfuse", {"format": FORMAT, **(about or {})}))
-    faults: list[str] = []
-    n_records = 0
-    for item in given:
-        match item:
-            case str():
-                faults.append(item)
-            case Workload():
-                file.write(_line("workload", _packed(item)))
-            case Session():
-                file.write(_line("session", asdict(item)))
-            case Record():
-                file.write(_line("record", item.to_json()))
-                n_records += 1
-    return Written(n_records, tuple(faults))
+class _Batch(Generic[T]):
+    """Things that are committed many at a time, since a transaction for each takes long.
 
-
-def header(path: Path) -> Mapping[str, Any]:
-    """Return what the first line of a text file says of all of it.
-
-    Raises
-    ------
-    StoreError
-        The file cannot be read, or is no text of :func:`write`.
+    Parameters
+    ----------
+    work : callable
+        Commits some of them, and returns how many were new.
     """
-    kind, data = _checked(next(read_lines(path), Line(1)))
-    if kind != "tvmfuse":
-        raise StoreError(f"store: {path} is no export of tvmfuse: its first line is no header")
-    if data["format"] > FORMAT:
-        raise StoreError(f"store: {path} was written by a newer tvmfuse; upgrade tvmfuse")
-    return dict(data)
 
+    def __init__(self, work: Callable[[Sequence[T]], int]) -> None:
+        self.work = work
+        self.waiting: list[T] = []
+        self.n_all = self.n_new = 0
 
-def read(path: Path) -> Iterator[Item | str]:
-    """Yield the items of a text file, and a sentence for each line that holds none.
+    def add(self, each: T) -> None:
+        """Add one."""
+        self.waiting.append(each)
+        self.n_all += 1
+        if len(self.waiting) == _BATCH:
+            self.commit()
 
-    Raises
-    ------
-    StoreError
-        The file cannot be read, or is no text of :func:`write`.
-    """
-    header(path)
-    lines = read_lines(path)
-    next(lines)
-    for line in lines:
-        kind, data = _checked(line)
-        if line.fault:
-            yield f"line {line.number} {line.fault}"
-        elif kind not in _KINDS:
-            yield f"line {line.number} was left out: it is damaged"
-        else:
-            yield _KINDS[kind](data)
+    def commit(self) -> None:
+        """Commit all that wait."""
+        if self.waiting:
+            self.n_new += self.work(self.waiting)
+            self.waiting.clear()
 
 
 def _sessions(store: Store) -> dict[str, Session]:
@@ -206,42 +169,3 @@ def _workload(store: Store, key: str) -> Workload | str:
     except StoreError as error:
         return str(error)
     return f"workload {key} is damaged; its records were left out" if found is None else found
-
-
-def _packed(workload: Workload) -> dict[str, Any]:
-    """Return a workload as data, its module compressed."""
-    data = asdict(workload)
-    compressed = zlib.compress(data.pop("module").encode(), 9)
-    return {**data, "module_zlib": base64.b64encode(compressed).decode()}
-
-
-def _unpacked(data: Mapping[str, Any]) -> Workload:
-    if "module_zlib" not in data:  # of format 1
-        return Workload(**data)
-    rest = {name: value for name, value in data.items() if name != "module_zlib"}
-    return Workload(module=zlib.decompress(base64.b64decode(data["module_zlib"])).decode(), **rest)
-
-
-def _session(data: Mapping[str, Any]) -> Session:
-    return Session(**{**data, "versions": Versions(**data["versions"])})
-
-
-_KINDS: Mapping[str, Callable[[Any], Item]] = {
-    "workload": _unpacked,
-    "session": _session,
-    "record": Record.from_json,
-}
-
-
-def _line(kind: str, data: Mapping[str, Any]) -> str:
-    checked = {"kind": kind, "sum": digest(kind, dict(data)), "data": dict(data)}
-    return json.dumps(checked, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n"
-
-
-def _checked(line: Line) -> tuple[str, Any]:
-    """Return the kind and the data of a line, or "" where its checksum says otherwise."""
-    try:
-        kind, data = line.value["kind"], line.value["data"]
-        return (kind, data) if digest(kind, data) == line.value["sum"] else ("", None)
-    except (KeyError, TypeError, ValueError):
-        return "", None

@@ -1,124 +1,30 @@
-"""What the cost model learns from, and what it has learnt: measured fusions and models."""
+"""Put into a store what the cost model learns from, and what it has learnt; find it there."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from tvmfuse.errors import StoreError
-from tvmfuse.plan import FusionPlan, Group
-from tvmfuse.store import rows, schema
-from tvmfuse.store.records import Device, TargetKey, digest, new_uid, now, to_text
+from tvmfuse.store import pages, rows, schema
+from tvmfuse.store.lessons import CostModelFile, FusionMeasurement
+from tvmfuse.store.records import Device, to_text
 from tvmfuse.store.store import Store
-from tvmfuse.store.versions import Versions
 
-_DEFAULT = "family"  # what the schedule of a kernel was before it was kept
-
-
-@dataclass(frozen=True)
-class FusionMeasurement:
-    """A kernel that was timed, and what it does timed as kernels apart.
-
-    Parameters
-    ----------
-    group : Group
-        The candidate, with its measured times; that apart is that fused where it was not timed.
-    device : Device
-        Where it ran.
-    target : TargetKey
-        What it was compiled for.
-    session : str
-        ``uid`` of its session, or "".
-    schedule : str
-        Where its schedule came from: ``family``, ``tuned``, ``generic`` …
-    spread_us : float
-        Third quartile minus first of its time fused.
-    versions : Versions
-        The software.
-    uid, created_at : str
-        Its name, and the time in UTC.
-    """
-
-    group: Group
-    device: Device
-    target: TargetKey
-    session: str = ""
-    schedule: str = _DEFAULT
-    spread_us: float = 0.0
-    versions: Versions = field(default_factory=Versions.installed)
-    uid: str = field(default_factory=new_uid)
-    created_at: str = field(default_factory=now)
-
-    @property
-    def text(self) -> str:
-        """The group as JSON, with what is not as it was before that was kept."""
-        row = FusionPlan((self.group,)).to_json()
-        if self.schedule != _DEFAULT:
-            row["schedule"] = self.schedule
-        if self.spread_us:
-            row["spread_us"] = self.spread_us
-        return to_text(row)
-
-    @property
-    def checksum(self) -> str:
-        """Hash of all that it says."""
-        place = (self.device.fingerprint, self.target.key, self.session)
-        return digest(self.uid, self.text, place, asdict(self.versions), self.created_at)
+_DEVICE = tuple(
+    schema.devices.c[name].label(f"device_{name}") for name in ("kind", "family", "name", "details")
+)
 
 
-@dataclass(frozen=True)
-class CostModelFile:
-    """A trained cost model.
+def add_measurements(store: Store, measurements: Sequence[FusionMeasurement]) -> int:
+    """Add measured fusions in one transaction; one that is there already is left as it is.
 
-    Parameters
-    ----------
-    kind : str
-        Which model it is of.
-    features_version : int
-        Version of the features that it takes.
-    device : Device
-        The device that it predicts.
-    content : str
-        The model as JSON, never a pickle.
-    trained_on : int
-        Number of measurements.
-    metrics : Mapping
-        How well it predicts.
-    uid, created_at : str
-        Its name, and the time in UTC.
-
-    Raises
-    ------
-    StoreError
-        The content is no JSON object.
-    """
-
-    kind: str
-    features_version: int
-    device: Device
-    content: str
-    trained_on: int
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    uid: str = field(default_factory=new_uid)
-    created_at: str = field(default_factory=now)
-
-    def __post_init__(self) -> None:
-        if not self.content.lstrip().startswith("{"):
-            raise StoreError(f"store: a cost model is kept as JSON, but got {self.content[:20]!r}")
-
-    @property
-    def checksum(self) -> str:
-        """Hash of all that it says."""
-        about = (self.kind, self.features_version, self.device.fingerprint, self.trained_on)
-        return digest(self.uid, *about, self.content, dict(self.metrics), self.created_at)
-
-
-def add_measurements(store: Store, measurements: Sequence[FusionMeasurement]) -> None:
-    """Add measured fusions in one transaction.
+    Returns
+    -------
+    int
+        How many were new.
 
     Raises
     ------
@@ -126,43 +32,32 @@ def add_measurements(store: Store, measurements: Sequence[FusionMeasurement]) ->
         The store cannot be written to, or a session was not added.
     """
 
-    def work(connection: sa.Connection) -> None:
+    def work(connection: sa.Connection) -> int:
         references = rows.References(connection)
-        for each in measurements:
-            values = {
-                "uid": each.uid,
-                "device_id": references.device(each.device),
-                "target_id": references.target(each.target),
-                "session_id": references.session(each.session),
-                "candidate": each.text,
-                "fused_us": each.group.time.fused_us,
-                "unfused_us": each.group.time.unfused_us,
-                "tvm_version": each.versions.tvm,
-                "ffi_version": each.versions.ffi,
-                "tvmfuse_version": each.versions.tvmfuse,
-                "created_at": each.created_at,
-                "checksum": each.checksum,
-            }
-            rows.insert_new(connection, schema.fusion_measurements, values)
+        return sum(_insert(each, references) for each in measurements)
 
-    store.backend.write(work)
+    return store.backend.write(work)
+
+
+def measurements(store: Store, device: Device | None = None) -> Iterator[FusionMeasurement | None]:
+    """Yield the measurements of a device, or all, oldest first; None stands for a damaged one."""
+    table, targets, sessions = schema.fusion_measurements, schema.targets, schema.sessions
+    columns = (*_DEVICE, targets.c.attrs, sessions.c.uid.label("session_uid"))
+    joined = table.outerjoin(schema.devices).outerjoin(targets).outerjoin(sessions)
+    statement = _of_device(sa.select(table, *columns).select_from(joined), device)
+    for row in pages.rows(store.backend, statement, table.c.id):
+        yield None if row is None else _measurement(row)
 
 
 def measurements_of(store: Store, device: Device) -> list[FusionMeasurement]:
     """Return the whole measurements of a device, oldest first."""
-    table, targets, sessions = schema.fusion_measurements, schema.targets, schema.sessions
-    columns = (table, targets.c.attrs, sessions.c.uid.label("session_uid"))
-    joined = table.join(schema.devices).join(targets).outerjoin(sessions)
-    statement = sa.select(*columns).select_from(joined).order_by(table.c.id)
-    statement = statement.where(schema.devices.c.fingerprint == device.fingerprint)
-    found = (_measurement(row, device) for row in store.backend.rows(statement))
-    return [each for each in found if each is not None]
+    return [each for each in measurements(store, device) if each is not None]
 
 
-def add_cost_model(store: Store, model: CostModelFile) -> None:
-    """Add a trained model."""
+def add_cost_model(store: Store, model: CostModelFile) -> bool:
+    """Add a trained model unless it is there; return whether it was new."""
 
-    def work(connection: sa.Connection) -> None:
+    def work(connection: sa.Connection) -> bool:
         values = {
             "uid": model.uid,
             "kind": model.kind,
@@ -174,58 +69,97 @@ def add_cost_model(store: Store, model: CostModelFile) -> None:
             "created_at": model.created_at,
             "checksum": model.checksum,
         }
-        rows.insert_new(connection, schema.cost_models, values)
+        return rows.insert_new(connection, schema.cost_models, values)
 
-    store.backend.write(work)
+    return store.backend.write(work)
+
+
+def cost_models(store: Store, device: Device | None = None) -> Iterator[CostModelFile | None]:
+    """Yield the models for a device, or all, as they came; None stands for a damaged one."""
+    table = schema.cost_models
+    joined = table.outerjoin(schema.devices)
+    statement = _of_device(sa.select(table, *_DEVICE).select_from(joined), device)
+    for row in pages.rows(store.backend, statement, table.c.id):
+        yield None if row is None else _cost_model(row)
 
 
 def newest_cost_model(
     store: Store, kind: str, *, features_version: int, device: Device
 ) -> CostModelFile | None:
-    """Return the newest whole model for a device, or None."""
+    """Return the whole model for a device that was trained last, or None."""
     table = schema.cost_models
-    statement = sa.select(table).join(schema.devices).order_by(table.c.id.desc())
-    statement = statement.where(
-        table.c.kind == kind,
-        table.c.features_version == features_version,
-        schema.devices.c.fingerprint == device.fingerprint,
-    )
-    found = (_cost_model(row, device) for row in store.backend.rows(statement))
-    return next((each for each in found if each is not None), None)
+    statement = _of_device(sa.select(table, *_DEVICE).join(schema.devices), device)
+    wanted = (table.c.kind == kind, table.c.features_version == features_version)
+    # By their dates: a merge may have brought in older ones than one's own.
+    ordered = statement.where(*wanted).order_by(table.c.created_at.desc(), table.c.id.desc())
+    place = 0
+    while there := store.backend.rows(ordered.limit(1).offset(place)):  # models are long
+        found = _cost_model(there[0])
+        if found is not None:
+            return found
+        place += 1
+    return None
 
 
-def _measurement(row: Any, device: Device) -> FusionMeasurement | None:
+def _of_device(statement: sa.Select[Any], device: Device | None) -> sa.Select[Any]:
+    if device is None:
+        return statement
+    return statement.where(schema.devices.c.fingerprint == device.fingerprint)
+
+
+def _insert(each: FusionMeasurement, references: rows.References) -> bool:
+    values = {
+        "uid": each.uid,
+        "device_id": references.device(each.device),
+        "target_id": references.target(each.target),
+        "session_id": references.session(each.session),
+        "candidate": each.text,
+        "fused_us": each.group.time.fused_us,
+        "unfused_us": each.group.time.unfused_us,
+        "tvm_version": each.versions.tvm,
+        "ffi_version": each.versions.ffi,
+        "tvmfuse_version": each.versions.tvmfuse,
+        "created_at": each.created_at,
+        "checksum": each.checksum,
+    }
+    return rows.insert_new(references.connection, schema.fusion_measurements, values)
+
+
+def _measurement(row: Any) -> FusionMeasurement | None:
+    versions = {"tvm": row.tvm_version, "ffi": row.ffi_version, "tvmfuse": row.tvmfuse_version}
     try:
-        about = json.loads(row.candidate)
-        (group,) = FusionPlan.from_json(about).groups
-        found = FusionMeasurement(
-            group,
-            device,
-            TargetKey(json.loads(row.attrs)),
-            row.session_uid or "",
-            about.get("schedule", _DEFAULT),
-            about.get("spread_us", 0.0),
-            Versions(row.tvm_version, row.ffi_version, row.tvmfuse_version),
-            row.uid,
-            row.created_at,
+        found = FusionMeasurement.from_json(
+            {
+                "candidate": json.loads(row.candidate),
+                "device": _device(row),
+                "target": json.loads(row.attrs),
+                "session": row.session_uid or "",
+                "versions": versions,
+                "uid": row.uid,
+                "created_at": row.created_at,
+            }
+        )
+        return found if found.checksum_of(row.candidate) == row.checksum else None
+    except rows.DAMAGED:
+        return None
+
+
+def _cost_model(row: Any) -> CostModelFile | None:
+    names = ("kind", "features_version", "trained_on", "uid", "created_at")
+    try:
+        found = CostModelFile.from_json(
+            {
+                **{name: getattr(row, name) for name in names},
+                "device": _device(row),
+                "content": row.content.decode(),
+                "metrics": json.loads(row.metrics),
+            }
         )
         return found if found.checksum == row.checksum else None
     except rows.DAMAGED:
         return None
 
 
-def _cost_model(row: Any, device: Device) -> CostModelFile | None:
-    try:
-        found = CostModelFile(
-            row.kind,
-            row.features_version,
-            device,
-            row.content.decode(),
-            row.trained_on,
-            json.loads(row.metrics),
-            row.uid,
-            row.created_at,
-        )
-        return found if found.checksum == row.checksum else None
-    except rows.DAMAGED:
-        return None
+def _device(row: Any) -> dict[str, Any]:
+    about = {name: getattr(row, f"device_{name}") for name in ("kind", "family", "name")}
+    return {**about, "details": json.loads(row.device_details)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from tvmfuse.errors import StoreError
-from tvmfuse.store import schema
+from tvmfuse.store import learning, pages, rows, schema
 from tvmfuse.store.records import TIMED
 from tvmfuse.store.store import Store
 
@@ -24,12 +27,16 @@ class Health:
         Records whose checksum says that they are not what was committed.
     faults : tuple of str
         What else is wrong, one sentence each.
+    n_measurements, n_models : int
+        Whole measured fusions and cost models.
     """
 
     n_records: int
     n_workloads: int
     n_damaged: int
     faults: tuple[str, ...] = ()
+    n_measurements: int = 0
+    n_models: int = 0
 
     @property
     def is_healthy(self) -> bool:
@@ -40,18 +47,33 @@ class Health:
 def check(store: Store) -> Health:
     """Read all of a store, and compare it with its checksums."""
     faults = list(_file_faults(store))
-    n_records = n_damaged = n_workloads = 0
-    try:
-        n_workloads = len(store.workloads())
-        missing = store.backend.read(_count_workloads) - n_workloads
-        if missing:
-            faults.append(f"{missing} workloads are damaged")
-        for record in store.records():
-            n_records += record is not None
-            n_damaged += record is None
-    except StoreError as error:
-        faults.append(str(error).removeprefix("store: "))
-    return Health(n_records, n_workloads, n_damaged, tuple(faults))
+    whole: Counter[str] = Counter()
+    damaged: Counter[str] = Counter()
+    kinds: dict[str, Callable[[], Iterable[object]]] = {
+        "workloads": lambda: _each(store, schema.workloads, rows.to_workload),
+        "devices": lambda: _each(store, schema.devices, rows.to_device),
+        "sessions": lambda: _each(store, schema.sessions, rows.to_session),
+        "records": store.records,
+        "measured fusions": lambda: learning.measurements(store),
+        "cost models": lambda: learning.cost_models(store),
+    }
+    for kind, read in kinds.items():
+        try:
+            for each in read():
+                whole[kind] += each is not None
+                damaged[kind] += each is None
+        except StoreError as error:
+            faults.append(str(error).removeprefix("store: "))
+    n_damaged = damaged.pop("records", 0)
+    faults += [f"{number} {kind} are damaged" for kind, number in damaged.items() if number]
+    return Health(
+        whole["records"],
+        whole["workloads"],
+        n_damaged,
+        tuple(faults),
+        whole["measured fusions"],
+        whole["cost models"],
+    )
 
 
 def prune(store: Store, *, keep: int, drop_failures: bool = False) -> int:
@@ -105,6 +127,7 @@ def _file_faults(store: Store) -> list[str]:
         return [str(error).removeprefix("store: ")]
 
 
-def _count_workloads(connection: sa.Connection) -> int:
-    counted = sa.select(sa.func.count()).select_from(schema.workloads)
-    return int(connection.execute(counted).scalar_one())
+def _each(store: Store, table: sa.Table, to_value: Callable[[Any], object]) -> Iterator[object]:
+    """Yield what the rows of a table say; None stands for a damaged one."""
+    for row in pages.rows(store.backend, sa.select(table), table.c.id):
+        yield None if row is None else to_value(row)

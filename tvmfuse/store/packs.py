@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tvmfuse.store import exchange
+from tvmfuse.store import jsonl
+from tvmfuse.store.exchange import Item
 from tvmfuse.store.lookup import Query
 from tvmfuse.store.queries import Filter
 from tvmfuse.store.records import Device, Record, Workload
@@ -74,14 +75,14 @@ def load_packs(folders: Iterable[Path], device: Device | None = None) -> tuple[P
 
 
 def _family_of(path: Path) -> tuple[str, str]:
-    header = exchange.header(path)
+    header = jsonl.header(path)
     return str(header.get("kind")), str(header.get("device_family"))
 
 
 def load_pack(path: Path) -> Pack:
     """Load one pack."""
     pack = Pack(path)
-    for item in exchange.read(path):
+    for item in jsonl.read(path):
         match item:
             case str():
                 _log.warning("store: %s: %s", path, item)
@@ -119,7 +120,7 @@ def write_pack(
         key = (record.workload, record.target.key, record.family)
         groups.setdefault(key, []).append(replace(record, session=""))
     workloads = {key: store.workload(key) for key in sorted({key for key, _, _ in groups})}
-    chosen: list[exchange.Item] = [each for each in workloads.values() if each is not None]
+    chosen: list[Item] = [each for each in workloads.values() if each is not None]
     for key in sorted(groups):
         chosen.extend(groups[key][:per_workload] if workloads[key[0]] is not None else ())
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +128,7 @@ def write_pack(
     with part.open("w", encoding="utf-8", newline="\n") as file:
         devices = sorted({each.device.name for each in chosen if isinstance(each, Record)})
         header = {"kind": kind, "device_family": device_family, "measured_on": devices}
-        written = exchange.write(chosen, file, header)
+        written = jsonl.write(chosen, file, header)
     part.replace(path)
     return written.n_records
 

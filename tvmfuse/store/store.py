@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import sqlalchemy as sa
 
-from tvmfuse.errors import StoreError
-from tvmfuse.store import rows, schema
+from tvmfuse.store import pages, rows, schema
 from tvmfuse.store.backend import RETRY_S, Backend
 from tvmfuse.store.lookup import Found, Query, find, whole
 from tvmfuse.store.opening import open_backend
 from tvmfuse.store.queries import Filter, ranked
 from tvmfuse.store.records import Device, Record, Session, Workload, now
 
-_PAGE = 1000
-_MOST_FAILED = 100  # records in a row that cannot be read; a page of a file holds fewer
 _SPARE = 16  # more rows than asked for, where some of these are damaged
 
 
@@ -159,32 +155,8 @@ class Store:
             Nothing can be read any more.
         """
         statement = rows.RECORDS.where(*(wanted or Filter()).clauses())
-        identity = schema.records.c.id
-        last, size, n_failed = 0, _PAGE, 0
-        while True:
-            page = statement.where(identity > last).order_by(identity).limit(size)
-            try:
-                found = self._after(last, page)
-            except StoreError:
-                if size == 1:
-                    yield None
-                    last, n_failed = last + 1, n_failed + 1
-                if self.backend.path is None or n_failed == _MOST_FAILED:
-                    raise
-                size = 1
-                continue
-            if not found:
-                return
-            last, size, n_failed = found[-1].id, min(2 * size, _PAGE), 0
-            yield from map(rows.to_record, found)
-
-    def _after(self, last: int, page: sa.Select[Any]) -> Sequence[Any]:
-        """Return a page of records; a damaged tree may lead back to those before it."""
-        found = self.backend.rows(page)
-        ids = [last, *(row.id for row in found)]
-        if any(after <= before for before, after in pairwise(ids)):
-            raise StoreError(f"store: {self.name} is damaged: its records are out of order")
-        return found
+        for row in pages.rows(self.backend, statement, schema.records.c.id):
+            yield None if row is None else rows.to_record(row)
 
     def devices(self) -> list[Device]:
         """Return the whole devices."""
@@ -210,6 +182,15 @@ class Store:
         statement = sa.select(schema.sessions).order_by(schema.sessions.c.started_at)
         found = self.backend.rows(statement)
         return [session for row in found if (session := rows.to_session(row)) is not None]
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many rows each table has."""
+        counts = (
+            sa.select(sa.func.count()).select_from(table).scalar_subquery().label(table.name)
+            for table in schema.metadata.sorted_tables
+        )
+        (row,) = self.backend.rows(sa.select(*counts))
+        return {name: int(number) for name, number in row._mapping.items()}
 
     def count(self, *columns: str, wanted: Filter | None = None) -> list[tuple[Any, ...]]:
         """Count records in groups.

@@ -17,7 +17,7 @@ from tvmfuse.store.devices import IRRELEVANT
 from tvmfuse.store.exchange import Item, Taken, take
 from tvmfuse.store.lines import Line, read_lines
 from tvmfuse.store.queries import Filter
-from tvmfuse.store.records import Device, Record, TargetKey, Workload
+from tvmfuse.store.records import Device, Record, TargetKey, Workload, digest
 from tvmfuse.store.store import Store
 from tvmfuse.store.versions import Versions
 
@@ -161,12 +161,18 @@ def _record(line: Line, known: list[_Known | None], device: Device, target: Targ
     times = [_number(value) for value in seconds or ()]
     if any(time >= _FAILED_S for time in times):
         text = "imported: TVM keeps no reason"
-        return Record(of.workload.key, status="run_error", reason=text, **common)
+        return _named(Record(of.workload.key, status="run_error", reason=text, **common))
     times_us = tuple(time * _US for time in times)
     if not times_us or not all(math.isfinite(time) and time > 0 for time in times_us):
         raise StoreError(f"was left out: its run times are {seconds}")
     _replay(trace, line.value[1], of.module)
-    return Record(of.workload.key, status="ok", times_us=times_us, **common)
+    return _named(Record(of.workload.key, status="ok", times_us=times_us, **common))
+
+
+def _named(record: Record) -> Record:
+    """Name a record by what it says, so that taking a file twice adds nothing."""
+    said = {**record.to_json(), "uid": "", "created_at": ""}
+    return replace(record, uid=digest(said)[:32])
 
 
 def _replay(trace: Any, data: Any, module: Any) -> None:

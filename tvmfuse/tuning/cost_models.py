@@ -19,13 +19,12 @@ from tvmfuse.plan import Candidate, Group, Peaks, RunTime
 from tvmfuse.store import Session, Store, open_store
 from tvmfuse.store.devices import device_of, target_key
 from tvmfuse.store.learning import (
-    CostModelFile,
-    FusionMeasurement,
     add_cost_model,
     add_measurements,
     measurements_of,
     newest_cost_model,
 )
+from tvmfuse.store.lessons import CostModelFile, FusionMeasurement
 from tvmfuse.store.location import locate
 from tvmfuse.targets import Target
 
