@@ -15,7 +15,7 @@ from tests.kernels.contract import MACHINES
 from tests.kernels.test_window import patches
 from tvmfuse import testing
 from tvmfuse._tvm import relax
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.patterns.references import conv2d, softmax
 
 op = relax.op

@@ -10,8 +10,8 @@ from tests.kernels.assembly import AARCH64, AARCH64_INTEGERS, X86, X86_INTEGERS,
 from tvmfuse._tvm import registers, te, tirx, tvm
 from tvmfuse.kernels import attention, conv, families, gemm, planes
 from tvmfuse.kernels.attention_parts import Attention, tiles
-from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.gemm import integer
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import gemm_tile
 from tvmfuse.passes.schedule import machine_of
 from tvmfuse.targets import resolve

@@ -11,7 +11,7 @@ from tests.kernels.contract import MACHINES, Case, check, scaled_residual_relu
 from tests.kernels.test_window import maximum, mean_of_inside
 from tvmfuse._tvm import te
 from tvmfuse.kernels import approx, chained, chained_rows, conv, gemm, window
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine, gemm_tile
 from tvmfuse.passes.layout.forms import PLAIN, Blocked, ConvWeight, DepthwiseWeight, Panels
 from tvmfuse.patterns.references import conv2d

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernels.contract import MACHINES, Case, check, scaled_residual_relu
 from tvmfuse.kernels import conv
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.layout.forms import Blocked, ConvWeight, Trailing
 from tvmfuse.patterns.references import conv2d

@@ -22,7 +22,7 @@ from tvmfuse.kernels import (
     reduction,
     window,
 )
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.passes.verify import is_one_kernel, kernel_facts
 
 MACHINE = MACHINES["8 lanes"]

@@ -27,8 +27,8 @@ from tvmfuse.kernels import (
     winograd,
 )
 from tvmfuse.kernels.attention_parts import Attention
-from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.families import Scheduled
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.resize import Sampling
 from tvmfuse.kernels.transposed import Geometry
 from tvmfuse.passes.layout.convert import unblocking

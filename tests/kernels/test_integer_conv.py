@@ -11,9 +11,9 @@ from tests.kernels.contract import MACHINES, host
 from tests.kernels.test_gemm_integer import NEEDED, machine_with, values
 from tvmfuse._tvm import te, tvm
 from tvmfuse.kernels import families, integer_conv
-from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.gemm import integer
 from tvmfuse.kernels.grouped import Groups
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.layout.forms import Blocked, DepthwiseWeight, Trailing
 from tvmfuse.passes.layout.integer_forms import ChannelSums, IntegerConvWeight

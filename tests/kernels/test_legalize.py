@@ -16,7 +16,7 @@ from tests.kernels.test_window import patches
 from tvmfuse import testing
 from tvmfuse._tvm import relax, tirx, tvm
 from tvmfuse.kernels import legalize
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.patterns.references import layer_norm, rms_norm
 
 op = relax.op

@@ -12,7 +12,7 @@ from tests.kernels.test_window import GEOMETRIES
 from tvmfuse import testing
 from tvmfuse._tvm import te
 from tvmfuse.kernels import planes, pointwise
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.layout.forms import PLAIN, FilterPanels
 from tvmfuse.patterns.references import conv2d

@@ -16,7 +16,7 @@ from tests.kernels.test_window import patches
 from tvmfuse import testing
 from tvmfuse._pipeline import pipeline
 from tvmfuse._tvm import relax, tirx, tvm
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.targets import resolve
 

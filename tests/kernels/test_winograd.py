@@ -11,7 +11,7 @@ from tests.kernels.contract import MACHINES, Case, check, run, scaled_residual_r
 from tvmfuse import testing
 from tvmfuse._tvm import te
 from tvmfuse.kernels import winograd
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.passes.layout.forms import Blocked, WinogradWeight
 from tvmfuse.patterns.references import conv2d

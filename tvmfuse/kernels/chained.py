@@ -19,10 +19,10 @@ from typing import Any
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.errors import LoweringError
-from tvmfuse.kernels import blocks, chained_rows, conv, gemm, window
+from tvmfuse.kernels import blocks, chained_rows, conv, gemm, image, window
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.choices import prefixed
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import (
     Machine,
     choose_tasks,
@@ -137,7 +137,7 @@ def padded(x: Tensor, geometry: Window, rows: int, columns: int, *, fill: float 
     shape = (batch, channels, span_h, width, block)
     stage = te.compute(shape, staged, name="stage", attrs=_kept())
     across = Window(geometry.kernel, geometry.strides, (0, left, 0, 0), geometry.dilation)
-    return conv.padded(stage, across, rows, columns, fill=fill)
+    return image.padded(stage, across, rows, columns, fill=fill)
 
 
 def margin(geometry: Window, height: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ import numpy as np
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import approx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
-from tvmfuse.kernels.conv import Window, widened
+from tvmfuse.kernels.image import Window, widened
 from tvmfuse.kernels.tiling import Machine, ceil_div, conv_tile, round_up
 
 Tensor = Any  # te.Tensor

@@ -15,10 +15,10 @@ import numpy as np
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
-from tvmfuse.kernels.conv import Window, converted
 from tvmfuse.kernels.gemm.dots import DOT
 from tvmfuse.kernels.gemm.integer import IntegerPlan, fitted, shifted
 from tvmfuse.kernels.grouped import Groups
+from tvmfuse.kernels.image import Window, converted
 from tvmfuse.kernels.tiling import Machine, ceil_div, conv_tile, round_up
 from tvmfuse.kernels.window import emit as emit_window
 

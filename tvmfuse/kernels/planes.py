@@ -19,7 +19,7 @@ from typing import Any
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Choose, Loop, Schedule
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine, ceil_div, divisors, round_up
 
 Tensor = Any  # te.Tensor

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvmfuse._tvm import te
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import GemmTile, Machine, ceil_div, gemm_tile, round_up
 
 Tensor = Any  # te.Tensor

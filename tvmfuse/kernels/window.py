@@ -16,7 +16,7 @@ from typing import Any
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
-from tvmfuse.kernels.conv import Window, padded, widened
+from tvmfuse.kernels.image import Window, padded, widened
 from tvmfuse.kernels.rows import maximum
 from tvmfuse.kernels.tiling import (
     Machine,
@@ -27,7 +27,7 @@ from tvmfuse.kernels.tiling import (
 )
 
 Tensor = Any  # te.Tensor
-Pad = Callable[..., Tensor]  # as conv.padded
+Pad = Callable[..., Tensor]  # as image.padded
 
 # Window positions that are unrolled; of larger windows, only the positions of one row are.
 _UNROLLED_WINDOW = 25

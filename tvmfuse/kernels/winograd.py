@@ -25,7 +25,7 @@ from typing import Any
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks, conv
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
-from tvmfuse.kernels.conv import Window, padded
+from tvmfuse.kernels.image import Window, padded
 from tvmfuse.kernels.tiling import (
     ConvTile,
     Machine,

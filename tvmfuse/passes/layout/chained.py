@@ -9,7 +9,7 @@ from typing import Any
 
 from tvmfuse.kernels import chained, chained_rows, gemm, window
 from tvmfuse.kernels import conv as conv_kernel
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine, gemm_tile
 from tvmfuse.passes.layout.convolution import Way, call_of, float_ways
 from tvmfuse.passes.layout.forms import PLAIN, Form, Panels

@@ -8,8 +8,8 @@ from typing import Any
 
 from tvmfuse.kernels import conv as conv_kernel
 from tvmfuse.kernels import grouped, half, transposed, window, winograd
-from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.grouped import Groups
+from tvmfuse.kernels.image import Window, without_unused
 from tvmfuse.kernels.tiling import Machine
 from tvmfuse.kernels.transposed import Geometry
 from tvmfuse.passes.layout.convert import can_arrange
@@ -163,7 +163,7 @@ def _clean(emit: Callable[..., Any], channels: int, dtype: str = "float32") -> C
     """
 
     def clean(*args: Any, **more: Any) -> Any:
-        sums = conv_kernel.without_unused(emit(*args, **more), channels)
+        sums = without_unused(emit(*args, **more), channels)
         return half.narrowed(sums, dtype)
 
     return clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.passes.layout.forms import Blocked
 from tvmfuse.passes.layout.rewrite import Expr, NotRewritable, Rewriter, shape_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tvmfuse.kernels import integer_conv as kernel
-from tvmfuse.kernels.conv import Window
 from tvmfuse.kernels.gemm import integer
 from tvmfuse.kernels.grouped import Groups
+from tvmfuse.kernels.image import Window
 from tvmfuse.passes.layout.forms import Blocked, DepthwiseWeight, Form, Trailing
 from tvmfuse.passes.layout.geometry import kernel as kernel_call
 from tvmfuse.passes.layout.integer_forms import ChannelSums, IntegerConvWeight

@@ -14,7 +14,7 @@ from typing import Any
 
 from tvmfuse.kernels import planes as depthwise_kernel
 from tvmfuse.kernels import pointwise as pointwise_kernel
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
 from tvmfuse.passes.layout.forms import PLAIN, FilterPanels, Form
 from tvmfuse.passes.layout.geometry import kernel, require_channels_first, window_of

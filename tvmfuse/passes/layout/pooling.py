@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmfuse.kernels import window
-from tvmfuse.kernels.conv import Window
+from tvmfuse.kernels.image import Window
 from tvmfuse.passes.layout.geometry import (
     blocked_form,
     kernel,
