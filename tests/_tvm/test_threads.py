@@ -47,7 +47,10 @@ def test_a_process_tied_to_one_core_gets_one_thread(bare):
 
 
 def test_as_many_models_run_at_once_as_the_cores_suffice_for(bare):
-    code = "from tvmfuse._tvm import threads; print(threads.turns()._value)"
+    code = (
+        "from tvmfuse._tvm import threads; turns = threads.turns(); "
+        "print(sum(turns.acquire(blocking=False) for _ in range(100)))"
+    )
     cores = detect().cores
     for count, turns in ((1, cores), (cores, 1), (2 * cores, 1)):
         done = subprocess.run(

@@ -30,10 +30,16 @@ def in_use() -> int:
     return int(tvm_ffi.get_global_func("runtime.NumThreads")())
 
 
+def at_once() -> int:
+    """Return how many models may run at once: as many as there are cores for their threads."""
+    return max(1, detect().cores // in_use())
+
+
 @functools.cache  # one for the process: its cores are what is shared
-def turns() -> threading.Semaphore:
-    """Return what lets as many models run at once as there are cores for their threads."""
-    return threading.Semaphore(max(1, detect().cores // in_use()))
+def turns() -> threading.Semaphore | threading.Lock:
+    """Return what lets :func:`at_once` models run, to be held by each while it does."""
+    # For one, a lock: a semaphore is written in Python, and takes as long as a small kernel.
+    return threading.Lock() if at_once() == 1 else threading.Semaphore(at_once())
 
 
 def use_all_cores() -> None:

@@ -38,6 +38,8 @@ def name_arguments(
             f"session: required are {len(specs)} inputs ({names}), but got {len(args)}"
         )
     feeds = {spec.name: value for spec, value in zip(specs, args, strict=False)}
+    if not kwargs:
+        return feeds
     for name in feeds.keys() & kwargs.keys():
         raise InputError(f"session: input {name!r} is given twice, by position and by name")
     return {**feeds, **kwargs}
@@ -58,9 +60,17 @@ def fit_inputs(specs: Sequence[TensorSpec], feeds: Mapping[str, Any]) -> list[Ar
     InputError
         A name is missing or unknown, or an input has another shape or dtype.
     """
-    refuse_unknown("input", feeds, [spec.name for spec in specs])
     sizes: dict[str, int] = {}
-    return [_fit_input(spec, feeds, sizes) for spec in specs]
+    arrays = []
+    for spec in specs:
+        array = feeds.get(spec.name)
+        # What fits at once, as in most calls, is not looked at twice: this is in every call's time.
+        if type(array) is not np.ndarray or array.shape != spec.shape or array.dtype != spec.dtype:
+            array = _fit_input(spec, specs, feeds, sizes)
+        arrays.append(array)
+    if len(feeds) != len(specs):
+        refuse_unknown("input", feeds, [spec.name for spec in specs])
+    return arrays
 
 
 def fit_targets(specs: Sequence[TensorSpec], out: Mapping[str, Array]) -> list[Array | None]:
@@ -91,8 +101,11 @@ def refuse_unknown(role: str, given: Iterable[str], known: Collection[str]) -> N
             )
 
 
-def _fit_input(spec: TensorSpec, feeds: Mapping[str, Any], sizes: dict[str, int]) -> Array:
+def _fit_input(
+    spec: TensorSpec, specs: Sequence[TensorSpec], feeds: Mapping[str, Any], sizes: dict[str, int]
+) -> Array:
     if spec.name not in feeds:
+        refuse_unknown("input", feeds, [each.name for each in specs])  # it may be misspelt
         raise InputError(f"session: input {spec.name!r}, {_required(spec)}, is missing")
     array = _as_array(spec, feeds[spec.name])
     known = "".join(f" with {name} = {sizes[name]}" for name in spec.shape if name in sizes)

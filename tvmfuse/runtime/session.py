@@ -136,11 +136,12 @@ class Session:
         InputError
             A name is unknown, or an input is missing or does not fit.
         """
+        if names is None:
+            return self._run(feeds, {})
         known = [spec.name for spec in self.outputs]
-        wanted = known if names is None else list(names)
-        refuse_unknown("output", wanted, known)
+        refuse_unknown("output", names, known)
         outputs = dict(zip(known, self._run(feeds, {}), strict=True))
-        return [outputs[name] for name in wanted]
+        return [outputs[name] for name in names]
 
     def benchmark(self, feeds: Mapping[str, Any] | None = None, *, rounds: int = 20) -> Timing:
         """Time the model in this process, with the copies in and out.
@@ -200,7 +201,7 @@ class Session:
             results = [result] if isinstance(result, tvm.runtime.Tensor) else result
             # Under the lock: an output can be memory that the next call fills anew.
             return results_of(
-                results, targets, is_direct=self._is_direct, kept=[*self._kept, *arrays]
+                results, targets, is_direct=self._is_direct, kept=(*self._kept, *arrays)
             )
 
 

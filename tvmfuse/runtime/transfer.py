@@ -90,17 +90,18 @@ def results_of(
         A target has another shape than its result.
     """
     found: list[Array] = []
-    kept = list(kept)
+    shared: list[Array] = []  # a second output may be the same memory
     for tensor, target, direct in zip(tensors, targets, is_direct, strict=True):
-        if not direct:
-            found.append(_into(tensor.numpy(), target))
-            continue
-        array = np.from_dlpack(tensor)
-        if target is None and array.nbytes >= _WORTH_SHARING and not _is_of_any(array, kept):
-            kept.append(array)  # a second output may be the same memory
-            found.append(array)
+        array = np.from_dlpack(tensor) if direct else tensor.numpy()
+        if target is not None:
+            found.append(_into(array, target))
+        elif not direct:
+            found.append(array)  # a copy already
+        elif array.nbytes < _WORTH_SHARING or _is_of_any(array, (*kept, *shared)):
+            found.append(array.copy())
         else:
-            found.append(_into(array, np.empty_like(array) if target is None else target))
+            shared.append(array)
+            found.append(array)
     return found
 
 
@@ -110,18 +111,15 @@ def _is_of_any(array: Array, others: Sequence[Array]) -> bool:
 
 
 def _can_be_shared(array: Array) -> bool:
-    flags = array.flags
     return (
         array.nbytes >= _WORTH_SHARING
-        and flags.c_contiguous
-        and flags.writeable  # NumPy lends no memory that must not be written
+        and array.flags.c_contiguous
+        and array.flags.writeable  # NumPy lends no memory that must not be written
         and array.ctypes.data % ALIGNMENT == 0
     )
 
 
-def _into(array: Array, target: Array | None) -> Array:
-    if target is None:
-        return array
+def _into(array: Array, target: Array) -> Array:
     if target.shape != array.shape:
         raise InputError(
             f"session: out has the shape {list(target.shape)}, the output {list(array.shape)}"

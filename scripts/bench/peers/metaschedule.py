@@ -191,12 +191,14 @@ def main() -> None:
     if not known.exists():
         folder = args.model.parent / f"metaschedule-{args.threads}-{args.seconds:.0f}s"
         folder.mkdir(exist_ok=True)
+        before = os.getloadavg()[0]
         failed = tune_for(args.model, folder, threads=args.threads, seconds=args.seconds)
+        after = os.getloadavg()[0]
         found = finish(args.model, folder, threads=args.threads)
         said = (
-            f"tuned for {args.seconds:.0f} s, in which it reached {found['reached']} of "
-            f"{found['tasks']} kernels; {found['records']} records"
-            + (f"; it stopped by itself: {failed}" if failed else "")
+            f"tuned for {args.seconds:.0f} s (load average {before:.1f} before and {after:.1f} "
+            f"after), in which it reached {found['reached']} of {found['tasks']} kernels; "
+            f"{found['records']} records" + (f"; it stopped by itself: {failed}" if failed else "")
         )
         known.write_text(json.dumps({"seconds": args.seconds, **found, "said": said}))
     print(known.read_text())
