@@ -29,7 +29,7 @@ def operands(
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 @pytest.mark.parametrize(("bits", "dtype"), [(4, "uint8"), (8, "uint8"), (8, "int8")])
 @pytest.mark.parametrize("has_offset", [True, False])
-@pytest.mark.parametrize(("rows", "n"), [(1, 37), (3, 64), (7, 37)])
+@pytest.mark.parametrize(("rows", "n"), [(1, 37), (3, 64), (6, 37), (12, 150), (13, 37)])
 def test_product_equals_that_of_the_dequantised_weight(
     machine: Machine, bits: int, dtype: str, rows: int, n: int, *, has_offset: bool
 ) -> None:

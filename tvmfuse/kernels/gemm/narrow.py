@@ -29,10 +29,8 @@ from tvmfuse.kernels.tiling import Machine, ceil_div, divisors
 Tensor = Any  # te.Tensor
 Weight = tuple[Tensor, Tensor, Tensor | None]  # bytes, scales, offsets
 
-MAX_ROWS = 4
 NARROW = "narrow"  # role of the sum of a group
 SCALED = "scaled"  # role of the sum of scaled groups
-_SUMS = 8  # vectors of sums in registers
 _STEPS = 4  # bytes of a column that one step of the loop takes
 
 
@@ -57,9 +55,22 @@ class Narrow:
         return 8 // self.bits
 
 
+def is_few(rows: int, machine: Machine) -> bool:
+    """Whether a product of ``rows`` rows reads the weight as it is stored.
+
+    The sums of more would fill registers that unpacked numbers need, and float32 panels
+    are faster (12 of 32 registers measured on Zen 5).
+    """
+    return rows <= 3 * machine.registers // 8
+
+
 def columns_for(rows: int, machine: Machine) -> int:
-    """Return the width of a panel for a product of ``rows`` rows."""
-    return machine.lanes * max(1, _SUMS // (2 * rows))
+    """Return the width of a panel for a product of ``rows`` rows, few ones.
+
+    A quarter of the registers holds sums: of 32, as many as hide the latency of two units;
+    of 16, LLVM spills what it unpacks where there are more.
+    """
+    return machine.lanes * max(1, machine.registers // 4 // rows)
 
 
 def pack_narrow(weight: np.ndarray, stored: Narrow) -> np.ndarray:
@@ -127,7 +138,7 @@ def emit_narrow(
         (..., M, N), float32.
     """
     lead = [int(d) for d in x.shape[:-1]]
-    if math.prod(lead) > MAX_ROWS:
+    if not is_few(math.prod(lead), machine):
         return emit_packed(x, _panels(weight, stored), n, machine)
     result = _few_rows(flattened(x), weight, stored, machine)
     return unflattened(result, lead, n, "float32")

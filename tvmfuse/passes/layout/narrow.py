@@ -54,7 +54,7 @@ def narrow_matmul(rewriter: Rewriter, x: Expr, weight: Stored) -> Expr:
     }:
         raise NotRewritable("a stored weight needs float32 rows and must be a constant")
     machine, rows, n = rewriter.machine, math.prod(shape_of(x)[:-1]), shape_of(values)[-1]
-    if rows <= narrow.MAX_ROWS:
+    if narrow.is_few(rows, machine):
         columns = narrow.columns_for(rows, machine)
     else:
         columns = gemm_tile(rows, n, machine).columns
