@@ -83,8 +83,8 @@ def read(flow: Dataflow, softmax: int, *, are_numbers_known: bool = True) -> Att
     context = _sole_user(flow, weights)
     if context is None or flow.operators[context] != "relax.matmul":
         return None
-    left, right = flow.value(context).args
-    if not left.same_as(flow.var(weights)) or flow.position.get(right) == weights:
+    right = flow.value(context).args[1]
+    if flow.position.get(right) == weights:
         return None
     inside = [*steps, scores, softmax, *guard, context]
     views = []
@@ -102,7 +102,7 @@ def read(flow: Dataflow, softmax: int, *, are_numbers_known: bool = True) -> Att
     ):
         return None
     query, *repeated = views
-    shared = _shared_heads(flow, repeated) if rank == max(_RANKS) else None
+    shared = _shared_heads(flow, repeated)
     (key, value), group, repeats = shared or (repeated, 1, [])
     members = tuple(sorted([*inside, *repeats]))
     return Attention(query, key, value, tuple(steps), bool(guard), order, members, group)
@@ -128,16 +128,15 @@ def _before_repeat(flow: Dataflow, view: View) -> tuple[View, int, list[int]] | 
         return None
     source = flow.value(part).args[0]
     shapes = [operators.shape(flow.value(i)) for i in (spread, merge)]
-    before, (whole, merged) = operators.shape(source), shapes
-    if before is None or whole is None or len(before) != max(_RANKS) or len(whole) != 5:
+    whole, merged = shapes
+    if whole is None or len(whole) != max(_RANKS) + 1:
         return None
-    batch, heads, *rest = before
-    group = whole[2]
+    batch, heads, group, *rest = whole
     is_repeat = (
         isinstance(heads, int)
         and isinstance(group, int)
+        and operators.shape(source) == (batch, heads, *rest)
         and operators.shape(flow.value(part)) == (batch, heads, 1, *rest)
-        and whole == (batch, heads, group, *rest)
         and merged == (batch, heads * group, *rest)
     )
     users = [set(flow.users[i]) for i in (merge, spread, part)]

@@ -36,9 +36,7 @@ def chains(flow: Dataflow, first: int) -> Iterator[tuple[int, tuple[int, ...]]]:
 def matches(flow: Dataflow, members: tuple[int, ...], second: int) -> Iterator[Match]:
     """Yield an anchor and its epilogue with the second anchor, and ever more of what follows."""
     for behind in ((second,), *prefixes(flow, second)):
-        group = tuple(sorted({*members, *behind}))
-        if len(flow.outputs(group)) == 1 and flow.is_convex(group):
-            yield Match(group, FAMILY)
+        yield Match(tuple(sorted({*members, *behind})), FAMILY)
 
 
 def is_packed_conv(flow: Dataflow, position: int) -> bool:

@@ -82,6 +82,11 @@ def _gated_by_itself(op: Any, x: Any, weight: Any) -> Any:
     return op.nn.relu(op.add(y, op.sigmoid(y)))
 
 
+def _in_blocks(op: Any, x: Any, weight: Any) -> Any:
+    layouts = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o", "out_layout": "NCHW4c"}
+    return op.nn.relu(op.nn.conv2d(x, weight, **layouts))
+
+
 def _offset_by_column(op: Any, x: Any, weight: Any, bias: Any) -> Any:
     return op.nn.relu(op.add(op.nn.conv2d(x, weight), bias))
 
@@ -96,6 +101,11 @@ def _near_misses() -> tuple[Case, ...]:
         Case("the result of the convolution is an output", operands, graph=_also_returned),
         Case("the residual depends on the convolution", operands, graph=_gated_by_itself),
         Case("the bias varies along the width", operands, graph=_offset_by_column),
+        Case(
+            "channels stand in blocks",
+            {"x": Operand((1, 2, 5, 5, 4)), "weight": Operand((2, 2, 1, 1, 4, 4))},
+            graph=_in_blocks,
+        ),
         Case(
             "the scale varies along the height",
             {**operands, "scale": Operand((1, 1, 6, 1))},

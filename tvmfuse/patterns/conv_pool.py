@@ -8,6 +8,7 @@ of the convolution's result, some rows of a few channels lie in cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,24 @@ def _of_channels(op: Any, x: Any, w: Any) -> Any:
     return op.mean(op.nn.conv2d(x, w), [1, 2], keepdims=True)
 
 
+def _returned(op: Any, x: Any, w: Any) -> Any:
+    y = op.nn.relu(op.nn.conv2d(x, w))
+    return op.nn.max_pool2d(y, pool_size=(2, 2)), y
+
+
+def _grouped(op: Any, x: Any, w: Any) -> Any:
+    return op.nn.max_pool2d(op.nn.conv2d(x, w, groups=2), pool_size=(2, 2))
+
+
+def _channels_last(op: Any, x: Any, w: Any) -> Any:
+    y = op.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="OIHW")
+    return op.nn.max_pool2d(y, pool_size=(2, 2), layout="NHWC")
+
+
+def _pooled(op: Any, x: Any, w: Any) -> Any:
+    return op.nn.max_pool2d(op.nn.conv2d(x, w), pool_size=(2, 2))
+
+
 def _twice(op: Any, x: Any, w: Any) -> Any:
     y = op.nn.conv2d(x, w)
     return op.add(op.nn.max_pool2d(y, pool_size=(1, 1)), y)
@@ -110,6 +129,39 @@ def _near_misses() -> tuple[Case, ...]:
         Case("the convolution is read elsewhere", operands, graph=_read_elsewhere),
         Case("the mean runs along one axis of the image", operands, graph=_along_one_axis),
         Case("the mean runs over channels", operands, graph=_of_channels),
+        Case("the convolution is a result, too", operands, graph=_returned),
+        Case(
+            "the convolution has groups",
+            {**operands, "w": Operand((20, 3, 3, 3), is_constant=True)},
+            graph=_grouped,
+        ),
+        Case("channels stand last", {**operands, "x": Operand((1, 8, 8, 6))}, graph=_channels_last),
+        Case(
+            "the weight stands otherwise",
+            {**operands, "w": Operand((3, 3, 6, 20), is_constant=True)},
+            graph=lambda op, x, w: op.nn.max_pool2d(op.nn.conv2d(x, w, kernel_layout="HWIO")),
+        ),
+        Case("there is no image", {**operands, "x": Operand((0, 6, 8, 8))}, graph=_pooled),
+        Case(
+            "in float64",
+            {name: replace(operand, dtype="float64") for name, operand in operands.items()},
+            graph=_pooled,
+        ),
+        Case(
+            "the mean drops the image's axes",
+            operands,
+            graph=lambda op, x, w: op.mean(op.nn.conv2d(x, w), [2, 3]),
+        ),
+        Case(
+            "the image is added up",
+            operands,
+            graph=lambda op, x, w: op.sum(op.nn.conv2d(x, w), [2, 3], keepdims=True),
+        ),
+        Case(
+            "adaptive pooling leaves several pixels",
+            operands,
+            graph=lambda op, x, w: op.nn.adaptive_avg_pool2d(op.nn.conv2d(x, w), (2, 2)),
+        ),
         Case("what is pooled is added once more", operands, graph=_twice),
         Case(
             "the weight is no constant",
@@ -128,13 +180,12 @@ class ConvPool(Generator):
 
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield each convolution with its pooling, and with ever more of what follows."""
-        for first, operator in enumerate(flow.operators):
-            if operator == "relax.nn.conv2d" and is_packed_conv(flow, first):
-                if int(flow.value(first).attrs.groups) != 1:
-                    continue
-                for second, members in chains(flow, first):
-                    if is_image(flow, second) and _is_pooling(flow, second):
-                        yield from matches(flow, members, second)
+        for first in range(len(flow.bindings)):
+            if not is_packed_conv(flow, first) or int(flow.value(first).attrs.groups) != 1:
+                continue
+            for second, members in chains(flow, first):
+                if is_image(flow, second) and _is_pooling(flow, second):
+                    yield from matches(flow, members, second)
 
 
 def _is_pooling(flow: Dataflow, position: int) -> bool:

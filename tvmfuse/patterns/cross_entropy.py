@@ -65,6 +65,26 @@ def _over_rows(op: Any, x: Any, labels: Any) -> Any:
     return op.negative(op.gather_elements(op.nn.log_softmax(x, axis=0), labels, axis=1))
 
 
+def _of_one_class(op: Any, x: Any, labels: Any) -> Any:
+    one = op.strided_slice(op.nn.log_softmax(x, axis=1), [1], [0], [1])
+    return op.negative(op.add(one, op.astype(labels, "float32")))
+
+
+def _picked_too(op: Any, x: Any, labels: Any) -> Any:
+    picked = op.gather_elements(op.nn.log_softmax(x, axis=1), labels, axis=1)
+    return op.negative(op.reshape(picked, (int(x.ty.shape[0]),))), picked
+
+
+def _picked_twice(op: Any, x: Any, labels: Any) -> Any:
+    picked = op.gather_elements(op.nn.log_softmax(x, axis=1), labels, axis=1)
+    return op.negative(op.reshape(picked, (int(x.ty.shape[0]),))), op.exp(picked)
+
+
+def _summed(op: Any, x: Any, labels: Any) -> Any:
+    picked = op.gather_elements(op.nn.log_softmax(x, axis=1), labels, axis=1)
+    return op.negative(op.sum(picked, axis=[0]))
+
+
 class CrossEntropy(Generator):
     """``-log_softmax(x)[label]``, with what follows it element by element."""
 
@@ -90,6 +110,11 @@ class CrossEntropy(Generator):
         Case("the labels pick rows", {**_ROWS, "x": Operand((9, 1))}, graph=_along_rows),
         Case("no logarithm is taken", _ROWS, graph=_of_a_softmax),
         Case("the softmax runs over the batch", _ROWS, graph=_over_rows),
+        Case("nothing is gathered", _ROWS, graph=_of_one_class),
+        Case("some rows have no label", {**_ROWS, "x": Operand((6, _CLASSES))}, graph=_loss),
+        Case("what is picked is a result, too", _ROWS, graph=_picked_too),
+        Case("what is picked is read twice", _ROWS, graph=_picked_twice),
+        Case("the losses are added up", _ROWS, graph=_summed),
         Case(
             "several labels of a row",
             {**_ROWS, "labels": Operand((5, 2), dtype="int64", bounds=(0, _CLASSES))},

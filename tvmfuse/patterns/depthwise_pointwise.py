@@ -10,6 +10,7 @@ than memory does: that stays two kernels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,34 @@ def _near_misses() -> tuple[Case, ...]:
     return (
         Case("the depthwise result is read elsewhere", operands, graph=_read_elsewhere),
         Case("the 1 x 1 convolution skips pixels", operands, graph=_strided),
+        Case(
+            "the 1 x 1 convolution pads",
+            operands,
+            graph=lambda op, x, taps, w: op.nn.conv2d(
+                op.nn.conv2d(x, taps, **_PADDED), w, padding=(0, 1, 0, 0)
+            ),
+        ),
+        Case(
+            "the second convolution has groups",
+            {**operands, "w": Operand((8, 6, 1, 1), is_constant=True)},
+            graph=lambda op, x, taps, w: op.nn.conv2d(
+                op.nn.conv2d(x, taps, **_PADDED), w, groups=2
+            ),
+        ),
+        Case(
+            "a group has several channels",
+            {**operands, "taps": Operand((12, 4, 3, 3), is_constant=True)},
+            graph=lambda op, x, taps, w: op.nn.conv2d(op.nn.conv2d(x, taps, groups=3), w),
+        ),
+        Case(
+            "the taps are no constant", {**operands, "taps": Operand((12, 1, 3, 3))}, graph=_plain
+        ),
+        Case("there is no image", {**operands, "x": Operand((0, 12, 6, 6))}, graph=_plain),
+        Case(
+            "in float64",
+            {name: replace(operand, dtype="float64") for name, operand in operands.items()},
+            graph=_plain,
+        ),
         Case("the image is turned between them", operands, graph=_moved),
         Case(
             "the second window is larger",
@@ -97,18 +126,18 @@ class DepthwisePointwise(Generator):
 
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield each pair of convolutions, and with ever more of what follows them."""
-        for first, operator in enumerate(flow.operators):
-            if operator == "relax.nn.conv2d" and _is_depthwise(flow, first):
+        for first in range(len(flow.bindings)):
+            if _is_depthwise(flow, first):
                 for second, members in chains(flow, first):
                     if _is_pointwise(flow, second):
                         yield from matches(flow, members, second)
 
 
 def _is_depthwise(flow: Dataflow, position: int) -> bool:
-    call = flow.value(position)
-    weight, image = operators.shape(call.args[1]), operators.shape(call.args[0])
-    if not (weight and image and is_packed_conv(flow, position)):
+    if not is_packed_conv(flow, position):
         return False
+    call = flow.value(position)
+    image, weight = (operators.shape(arg) or () for arg in call.args)
     return int(call.attrs.groups) == weight[0] == image[1] != 1
 
 
@@ -117,5 +146,5 @@ def _is_pointwise(flow: Dataflow, position: int) -> bool:
         return False
     call = flow.value(position)
     is_one_pixel = (operators.shape(call.args[1]) or ())[2:] == (1, 1)
-    moves = any(map(int, call.attrs.padding)) or set(map(int, call.attrs.strides)) != {1}
-    return is_one_pixel and not moves and int(call.attrs.groups) == 1
+    is_whole = set(map(int, call.attrs.strides)) == {1} and not any(map(int, call.attrs.padding))
+    return is_one_pixel and is_whole and int(call.attrs.groups) == 1

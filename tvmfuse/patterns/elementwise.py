@@ -100,6 +100,19 @@ def _unconnected(op: Any, x: Any, y: Any) -> Any:
     return op.exp(x), op.tanh(y)
 
 
+def _of_two_shapes(op: Any, x: Any, y: Any) -> Any:
+    raised = op.exp(x)
+    return op.tanh(raised), op.add(raised, y)
+
+
+def _mirrored(op: Any, x: Any) -> Any:
+    return op.exp(op.nn.pad(x, (0, 0, 1, 1), pad_mode="reflect"))
+
+
+def _interpolated(op: Any, x: Any) -> Any:
+    return op.exp(op.image.resize2d(x, (6, 8), method="linear"))
+
+
 def _cases() -> tuple[Case, ...]:
     whole, row = Operand((3, 4, 5)), Operand((4, 1))
     return (
@@ -145,6 +158,13 @@ def _near_misses() -> tuple[Case, ...]:
     return (
         Case("a sum lies between two of them", operands, graph=_through_a_sum),
         Case("they share nothing", operands, graph=_unconnected),
+        Case(
+            "their results have two shapes",
+            {"x": Operand((3, 4)), "y": Operand((2, 3, 4))},
+            graph=_of_two_shapes,
+        ),
+        Case("padding mirrors the edge", operands, graph=_mirrored),
+        Case("pixels are interpolated", {"x": Operand((1, 2, 3, 4))}, graph=_interpolated),
     )
 
 

@@ -67,6 +67,19 @@ def _over_another_axis(op: Any, table: Any, ids: Any, gamma: Any) -> Any:
     return op.nn.rms_norm(op.take(table, ids, axis=0), gamma, axes=[1], epsilon=1e-5)
 
 
+def _of_a_row(op: Any, table: Any, ids: Any, gamma: Any) -> Any:
+    return op.nn.rms_norm(op.take(table, ids, axis=0), gamma, axes=[-1], epsilon=1e-5)
+
+
+def _without_a_table(op: Any, x: Any, y: Any, gamma: Any) -> Any:
+    return op.nn.rms_norm(op.add(x, y), gamma, axes=[-1], epsilon=1e-5)
+
+
+def _embedding_is_a_result(op: Any, table: Any, ids: Any, gamma: Any) -> Any:
+    words = op.take(table, ids, axis=0)
+    return op.nn.rms_norm(words, gamma, axes=[-1], epsilon=1e-5), words
+
+
 def _cases() -> tuple[Case, ...]:
     ids = Operand((2, 5), dtype="int64", bounds=(0, 9))
     parameter = Operand((16,), is_constant=True)
@@ -113,6 +126,35 @@ def _near_misses() -> tuple[Case, ...]:
     return (
         Case("columns of the table are taken", square, graph=_columns),
         Case("the embedding is a result of another operator", square, graph=_embedding_too),
+        Case("the embedding is a result, too", square, graph=_embedding_is_a_result),
+        Case(
+            "the table has three axes",
+            {**square, "table": Operand((4, 2, 4))},
+            graph=_of_a_row,
+        ),
+        Case(
+            "nothing is gathered",
+            {"x": Operand((3, 4)), "y": Operand((3, 4)), "gamma": square["gamma"]},
+            graph=_without_a_table,
+        ),
+        Case(
+            "the sum stretches the embedding",
+            {**square, "ids": Operand((1,), dtype="int64", bounds=(0, 4)), "x": Operand((3, 4))},
+            graph=lambda op, table, ids, x, gamma: _without_a_table(
+                op, op.take(table, ids, axis=0), x, gamma
+            ),
+        ),
+        Case(
+            "the indices are gathered, too",
+            {
+                **square,
+                "order": Operand((6,), dtype="int64", bounds=(0, 4)),
+                "ids": Operand((4,), dtype="int64", bounds=(0, 6)),
+            },
+            graph=lambda op, table, order, ids, gamma: _alone(
+                op, table, op.take(order, ids, axis=0), gamma
+            ),
+        ),
         Case("the norm runs over another axis", cube, graph=_over_another_axis),
     )
 
@@ -175,10 +217,10 @@ def _is_row(flow: Dataflow, shape: Any, position: int) -> bool:
 
 def _takes_rows(call: Any) -> bool:
     """Whether rows of a matrix are gathered."""
-    table, indices = call.args
+    table = call.args[0]
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
     is_matrix = len(operators.shape(table) or ()) == _MATRIX_RANK
-    return is_matrix and axis % _MATRIX_RANK == 0 and operators.shape(indices) != ()
+    return is_matrix and axis % _MATRIX_RANK == 0
 
 
 def _is_elementwise(flow: Dataflow, position: int) -> bool:

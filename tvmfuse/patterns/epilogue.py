@@ -20,7 +20,7 @@ ANCHORS = ("conv", "matmul", "pooling", "reduction")
 """Kinds of operators that a kernel is built around."""
 
 _MAX_OPERATORS = 16
-# A value that everybody reads (a mask, say) must not cost a convexity check for each of them.
+# A value that everybody reads (a mask, say) must not cost a look at each of them.
 _MAX_REFUSED = 32
 
 
@@ -120,7 +120,8 @@ def prefixes(flow: Dataflow, anchor: int, *others: int) -> Iterator[tuple[int, .
     """Yield an anchor, or several of one shape, with ever more of the epilogue.
 
     Only sets with one result are yielded; a value inside may have several readers
-    as long as all of them are inside too, as in ``x * sigmoid(x)``.
+    as long as all of them are inside too, as in ``x * sigmoid(x)``. What leaves such a set
+    is its last value, which leads to none of the others: it is convex.
     """
     members = {anchor, *others}
     refused: set[int] = set()
@@ -139,7 +140,7 @@ def _next(flow: Dataflow, anchor: int, members: set[int], refused: set[int]) -> 
         return None
     readers = {user for member in members for user in flow.users[member]} - members - refused
     for reader in sorted(readers)[:_MAX_REFUSED]:
-        if _fits(flow, anchor, reader) and flow.is_convex(members | {reader}):
+        if _fits(flow, anchor, reader):
             return reader
         refused.add(reader)
     return None

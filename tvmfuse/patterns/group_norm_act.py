@@ -78,6 +78,11 @@ class GroupNormAct(Pattern):
             {**_OPERANDS, "x": Operand((2, 5, 7, 12))},
             graph=_channels_last,
         ),
+        Case(
+            "channels stand first",
+            {**_OPERANDS, "x": Operand((12, 2, 5, 7))},
+            graph=lambda op, x, gamma, beta: op.nn.silu(_norm(op, x, gamma, beta, channel_axis=0)),
+        ),
         Case("the statistics run over one axis only", _OPERANDS, graph=_over_one_axis),
         Case("the normalised tensor is read elsewhere", _OPERANDS, graph=_read_twice),
         Case(

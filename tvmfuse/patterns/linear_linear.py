@@ -10,6 +10,7 @@ stage would leave each core too few.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,11 @@ def _read_elsewhere(op: Any, x: Any, w1: Any, w2: Any) -> Any:
     return op.matmul(hidden, w2), op.exp(hidden)
 
 
+def _returned(op: Any, x: Any, w1: Any, w2: Any) -> Any:
+    hidden = op.nn.relu(op.matmul(x, w1))
+    return op.matmul(hidden, w2), hidden
+
+
 def _turned(op: Any, x: Any, w1: Any, w2: Any) -> Any:
     return op.matmul(op.permute_dims(op.matmul(x, w1), (1, 0)), w2)
 
@@ -89,6 +95,14 @@ def _near_misses() -> tuple[Case, ...]:
     operands = {"x": Operand((8, 8)), "w1": square, "w2": square}
     return (
         Case("the hidden layer is read elsewhere", operands, graph=_read_elsewhere),
+        Case("the hidden layer is a result, too", operands, graph=_returned),
+        Case("there are no rows", {**operands, "x": Operand((0, 8))}, graph=_plain),
+        Case("there is one vector", {**operands, "x": Operand((8,))}, graph=_plain),
+        Case(
+            "in float64",
+            {name: replace(operand, dtype="float64") for name, operand in operands.items()},
+            graph=_plain,
+        ),
         Case("the hidden layer is turned between them", operands, graph=_turned),
         Case("the hidden layer is the second weight", operands, graph=_as_weight),
         Case("rows of the hidden layer are normalised", operands, graph=_normalised),
@@ -120,13 +134,13 @@ class LinearLinear(Generator):
 
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield each pair of products, and with ever more of what follows them."""
-        for first, operator in enumerate(flow.operators):
-            if operator != "relax.matmul" or not _is_linear(flow, first):
+        for first in range(len(flow.bindings)):
+            if not _is_linear(flow, first):
                 continue
             if int(flow.value(first).args[1].value.shape[1]) > _MAX_HIDDEN:
                 continue
             for second, members in chains(flow, first):
-                if _is_linear(flow, second) and _reads_rows(flow, second, members):
+                if _is_linear(flow, second):
                     yield from matches(flow, members, second)
 
 
@@ -141,9 +155,3 @@ def _is_linear(flow: Dataflow, position: int) -> bool:
     is_static = shape is not None and all(isinstance(d, int) and d > 0 for d in shape)
     dtypes = {operators.dtype(value) for value in (call, *call.args)}
     return is_static and len(shape or ()) > 1 and dtypes == {"float32"}
-
-
-def _reads_rows(flow: Dataflow, product: int, members: tuple[int, ...]) -> bool:
-    """Whether the rows that a product multiplies are what ``members`` compute."""
-    (last,) = flow.outputs(members)
-    return bool(flow.value(product).args[0].same_as(flow.var(last)))

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tvmfuse._tvm import relax
 from tvmfuse.patterns import operators
-from tvmfuse.patterns.base import Case, Generator, Match, Operand
+from tvmfuse.patterns.base import Generator, Match
 from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.lstm_examples import CASES, NEAR_MISSES
 
 _GATES = 4
 
@@ -205,99 +204,18 @@ def _quarter_of_slice(call: Any) -> int:
     return begin // (columns // _GATES)
 
 
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
-def _graph(op: Any, x: Any, h: Any, c: Any, weight: Any, bias: Any, *, order: Sequence[int]) -> Any:
-    size = int(h.ty.shape.values[1])
-    total = op.add(x, op.add(op.matmul(h, weight), bias))
-    i, o, f, g = (op.strided_slice(total, [1], [k * size], [(k + 1) * size], [1]) for k in order)
-    kept = op.multiply(op.sigmoid(f), c)
-    new = op.add(kept, op.multiply(op.sigmoid(i), op.tanh(g)))
-    return op.multiply(op.sigmoid(o), op.tanh(new)), new
-
-
-def _split_graph(op: Any, x: Any, h: Any, c: Any, weight: Any) -> Any:
-    parts = op.split(op.add(op.matmul(h, weight), x), 4, axis=-1)
-    i, f, g, o = (op.tanh(parts[k]) if k == 2 else op.sigmoid(parts[k]) for k in range(4))
-    new = op.add(op.multiply(i, g), op.multiply(c, f))
-    return op.multiply(op.tanh(new), o), new
-
-
-def _reference(
-    x: Any, h: Any, c: Any, weight: Any, bias: Any, *, order: Sequence[int]
-) -> tuple[Any, Any]:
-    parts = np.split(x + h @ weight + bias, 4, axis=1)
-    i, o, f, g = (parts[k] for k in order)
-    new = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
-    return _sigmoid(o) * np.tanh(new), new
-
-
-def _split_reference(x: Any, h: Any, c: Any, weight: Any) -> tuple[Any, Any]:
-    return _reference(x, h, c, weight, 0.0, order=(0, 3, 1, 2))
-
-
-def _summed_over_rows(op: Any, x: Any, h: Any, c: Any, weight: Any, bias: Any) -> Any:
-    hidden, new = _graph(op, x, h, c, weight, bias, order=(0, 1, 2, 3))
-    return hidden, op.sum(new, axis=[1])
-
-
-def _one_gate_twice(op: Any, x: Any, h: Any, c: Any, weight: Any, bias: Any) -> Any:
-    return _graph(op, x, h, c, weight, bias, order=(0, 1, 0, 3))
-
-
-def _sum_is_read(op: Any, x: Any, h: Any, c: Any, weight: Any) -> Any:
-    total = op.matmul(h, weight)
-    parts = op.split(total, 4, axis=-1)
-    new = op.add(
-        op.multiply(op.sigmoid(parts[0]), c),
-        op.multiply(op.sigmoid(parts[1]), op.nn.relu(parts[2])),
-    )
-    return op.multiply(op.sigmoid(parts[3]), op.tanh(new)), new
-
-
-_OPERANDS = {
-    "x": Operand((3, 20)),
-    "h": Operand((3, 5)),
-    "c": Operand((3, 5)),
-    "weight": Operand((5, 20), is_constant=True, spread=0.4),
-    "bias": Operand((20,), is_constant=True),
-}
-
-
 class LstmCell(Generator):
     """The product with the state, the gates and the new state of an LSTM's step."""
 
     name = "lstm_cell"
     is_multi_output = True
-    cases = (
-        Case(
-            "gates as ONNX orders them",
-            _OPERANDS,
-            {"order": (0, 1, 2, 3)},
-            graph=_graph,
-            reference=_reference,
-        ),
-        Case(
-            "gates as PyTorch orders them",
-            _OPERANDS,
-            {"order": (0, 3, 1, 2)},
-            graph=_graph,
-            reference=_reference,
-        ),
-        Case("parts of a split", _OPERANDS, graph=_split_graph, reference=_split_reference),
-    )
-    near_misses = (
-        Case("one part is two gates", _OPERANDS, graph=_one_gate_twice),
-        Case("the candidate has another activation", _OPERANDS, graph=_sum_is_read),
-        Case("more is computed from the cell", _OPERANDS, graph=_summed_over_rows),
-    )
+    cases = CASES
+    near_misses = NEAR_MISSES
 
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield the step around every product of a sigmoid and a tanh."""
-        for position, operator in enumerate(flow.operators):
-            if operator == "relax.multiply" and flow.groupable[position]:
+        for position in range(len(flow.bindings)):
+            if flow.groupable[position]:
                 found = read(flow, position)
                 if found is not None and _is_float32(flow, found):
                     yield Match(found.members, "recurrent")

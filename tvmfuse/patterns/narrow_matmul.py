@@ -133,6 +133,22 @@ def _as_rows(op: Any, x: Any, q: Any, scale: Any, offset: Any) -> Any:
     return op.matmul(op.reshape(wide, (32, 24)), x)
 
 
+def _shifted(op: Any, x: Any, q: Any, scale: Any, offset: Any) -> Any:
+    wide = op.add(op.subtract(op.astype(q, "float32"), scale), offset)
+    return op.matmul(x, op.reshape(wide, (32, 24)))
+
+
+def _weight_too(op: Any, x: Any, q: Any, scale: Any, offset: Any) -> Any:
+    wide = op.add(op.multiply(op.astype(q, "float32"), scale), offset)
+    weight = op.reshape(wide, (32, 24))
+    return op.matmul(x, weight), weight
+
+
+def _of_a_matrix(op: Any, x: Any, q: Any, scale: Any) -> Any:
+    wide = op.multiply(op.astype(q, "float32"), scale)
+    return op.matmul(x, op.reshape(wide, (48, 24)))
+
+
 def _cases() -> tuple[Case, ...]:
     operands = {
         "x": Operand((2, 1, 32)),
@@ -165,6 +181,31 @@ def _near_misses() -> tuple[Case, ...]:
             {**given, "q": Operand((2, 16, 24), dtype="uint8", bounds=(0, 16))},
             graph=_product,
         ),
+        Case(
+            "the integers are too large for 4 bits",
+            {**given, "q": Operand((2, 16, 24), is_constant=True, dtype="uint8", bounds=(0, 17))},
+            graph=_product,
+        ),
+        Case(
+            "a group of 4 bits is odd",
+            {
+                "x": Operand((9, 30)),
+                "q": Operand((2, 15, 24), is_constant=True, dtype="uint8", bounds=(0, 16)),
+                "scale": given["scale"],
+            },
+            graph=_scaled,
+        ),
+        Case(
+            "the integers are no groups",
+            {
+                "x": Operand((9, 48)),
+                "q": Operand((1, 2, 24, 1), is_constant=True, dtype="int8"),
+                "scale": Operand((1, 1, 24), is_constant=True),
+            },
+            graph=_of_a_matrix,
+        ),
+        Case("the weight is a result, too", operands, graph=_weight_too),
+        Case("the scale is taken off", operands, graph=_shifted),
         Case(
             "the integers have 32 bits",
             {**given, "q": Operand((2, 16, 24), is_constant=True, dtype="int32")},

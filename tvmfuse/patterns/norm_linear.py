@@ -8,6 +8,7 @@ numerically the norm itself: nothing is folded through the product, so nothing c
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from typing import Any
 
 from tvmfuse._tvm import tvm
@@ -56,6 +57,35 @@ def _read_elsewhere(op: Any, x: Any, gamma: Any, w: Any) -> Any:
     return op.matmul(normal, w), op.exp(normal)
 
 
+def _returned(op: Any, x: Any, gamma: Any, w: Any) -> Any:
+    normal = op.nn.rms_norm(x, gamma, axes=[-1], epsilon=_EPSILON)
+    return op.matmul(normal, w), normal
+
+
+def _multiplied(op: Any, x: Any, gamma: Any, w: Any, column: Any) -> Any:
+    normal = op.nn.rms_norm(x, gamma, axes=[-1], epsilon=_EPSILON)
+    return op.multiply(op.matmul(normal, w), op.matmul(normal, column))
+
+
+def _uncentred(op: Any, x: Any, gamma: Any, w: Any) -> Any:
+    normal = op.nn.layer_norm(x, gamma, gamma, axes=[-1], epsilon=_EPSILON, center=False)
+    return op.matmul(normal, w)
+
+
+def _plain(op: Any, x: Any, gamma: Any, w: Any) -> Any:
+    return op.matmul(op.nn.rms_norm(x, gamma, axes=[-1], epsilon=_EPSILON), w)
+
+
+def _mixed(op: Any, x: Any, gamma: Any, w: Any) -> Any:
+    normal = op.nn.rms_norm(x, gamma, axes=[-1], epsilon=_EPSILON)
+    return op.matmul(normal, w, out_dtype="float32")
+
+
+def _convolved(op: Any, x: Any, gamma: Any, w: Any) -> Any:
+    normal = op.nn.rms_norm(x, gamma, axes=[-1], epsilon=_EPSILON)
+    return op.nn.conv1d(normal, w)
+
+
 def _over_rows(op: Any, x: Any, gamma: Any, w: Any) -> Any:
     return op.matmul(op.nn.rms_norm(x, gamma, axes=[1], epsilon=_EPSILON), w)
 
@@ -96,9 +126,34 @@ def _cases() -> tuple[Case, ...]:
 def _near_misses() -> tuple[Case, ...]:
     square = Operand((16, 16), is_constant=True)
     operands = {"x": Operand((2, 16, 16)), "gamma": Operand((16,), is_constant=True), "w": square}
+    half, half_row = (replace(operands[name], dtype="float16") for name in ("w", "gamma"))
     return (
         Case("the normalised rows are read elsewhere", operands, graph=_read_elsewhere),
+        Case("the normalised rows are a result, too", operands, graph=_returned),
         Case("the norm runs over another axis", operands, graph=_over_rows),
+        Case("the norm adds no shift", operands, graph=_uncentred),
+        Case("the weight is no constant", {**operands, "w": Operand((16, 16))}, graph=_plain),
+        Case(
+            "each batch has a weight of its own",
+            {**operands, "w": Operand((2, 16, 16), is_constant=True)},
+            graph=_plain,
+        ),
+        Case(
+            "a convolution reads the normalised rows",
+            {**operands, "w": Operand((16, 16, 1), is_constant=True)},
+            graph=_convolved,
+        ),
+        Case("the weight is float16", {**operands, "w": half}, graph=_mixed),
+        Case(
+            "the rows are float16",
+            {**operands, "x": replace(operands["x"], dtype="float16"), "gamma": half_row},
+            graph=_mixed,
+        ),
+        Case(
+            "products of different widths are multiplied",
+            {**operands, "column": Operand((16, 1), is_constant=True)},
+            graph=_multiplied,
+        ),
         Case("the normalised rows are the right operand", operands, graph=_as_weight),
     )
 
@@ -119,7 +174,7 @@ class NormLinear(Generator):
             products = flow.users[position]
             if not products or position in flow.escaping or not _is_of_rows(flow, position):
                 continue
-            if all(_is_product_of(flow, product, position) for product in products):
+            if all(_is_by_matrix(flow, product) for product in products):
                 yield from _with_products(flow, position, products)
 
 
@@ -130,9 +185,8 @@ def _with_products(flow: Dataflow, norm: int, products: tuple[int, ...]) -> Iter
     if len(shapes) == 1:
         for members in prefixes(flow, *products):
             yield Match(tuple(sorted((norm, *members))), "matmul")
-    if len(products) > 1:
-        for match in matches(flow, products):
-            yield Match(tuple(sorted((norm, *match.bindings))), match.family)
+    for match in matches(flow, products):
+        yield Match(tuple(sorted((norm, *match.bindings))), match.family)
 
 
 def _is_of_rows(flow: Dataflow, norm: int) -> bool:
@@ -143,10 +197,10 @@ def _is_of_rows(flow: Dataflow, norm: int) -> bool:
     return operators.is_norm_of_rows(call) and operators.dtype(call) == "float32"
 
 
-def _is_product_of(flow: Dataflow, product: int, norm: int) -> bool:
-    """Whether a product multiplies normalised rows by a constant matrix."""
+def _is_by_matrix(flow: Dataflow, product: int) -> bool:
+    """Whether a product multiplies what it reads by a constant matrix."""
     if flow.operators[product] != "relax.matmul" or not flow.groupable[product]:
         return False
-    left, weight = flow.value(product).args
+    weight = flow.value(product).args[1]
     is_matrix = isinstance(weight, tvm.ir.GenericConst) and len(weight.value.shape) == 2
-    return is_matrix and left.same_as(flow.var(norm)) and operators.dtype(weight) == "float32"
+    return is_matrix and operators.dtype(weight) == "float32"

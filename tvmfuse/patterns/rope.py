@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from tvmfuse.patterns import operators
-from tvmfuse.patterns.base import Case, Generator, Match, Operand
+from tvmfuse.patterns.base import Generator, Match
 from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.rope_examples import CASES, NEAR_MISSES
 
 _CONCAT, _SLICE, _PERMUTE = "relax.concat", "relax.strided_slice", "relax.permute_dims"
 _RESHAPE = "relax.reshape"
@@ -27,143 +26,13 @@ _MAX_OPERATORS = 24
 _MAX_DISTANCE = 64
 
 
-def _sliced(op: Any, x: Any, begin: int, end: int, step: int = 1) -> Any:
-    rank = len(x.ty.shape)
-    return op.strided_slice(x, axes=[rank - 1], begin=[begin], end=[end], strides=[step])
-
-
-def _width(x: Any) -> int:
-    return int(x.ty.shape[-1])
-
-
-def _by_halves(op: Any, x: Any, cos: Any, sin: Any) -> Any:
-    half = _width(x) // 2
-    turned = op.negative(_sliced(op, x, half, 2 * half))
-    rotated = op.concat([turned, _sliced(op, x, 0, half)], axis=-1)
-    return op.add(op.multiply(x, cos), op.multiply(rotated, sin))
-
-
-def _by_halves_reference(x: Any, cos: Any, sin: Any) -> Any:
-    half = x.shape[-1] // 2
-    return x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin
-
-
-def _by_pairs(op: Any, x: Any, cos: Any, sin: Any) -> Any:
-    width = _width(x)
-    even, odd = _sliced(op, x, 0, width, 2), _sliced(op, x, 1, width, 2)
-    lead = [int(d) for d in x.ty.shape][:-1]
-    columns = [op.reshape(part, (*lead, width // 2, 1)) for part in (op.negative(odd), even)]
-    rotated = op.reshape(op.concat(columns, axis=-1), (*lead, width))
-    return op.add(op.multiply(x, cos), op.multiply(rotated, sin))
-
-
-def _by_pairs_reference(x: Any, cos: Any, sin: Any) -> Any:
-    rotated = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
-    return x * cos + rotated * sin
-
-
-def _complex(op: Any, x: Any, c: Any, s: Any) -> Any:
-    half = _width(x) // 2
-    real, imaginary = _sliced(op, x, 0, half), _sliced(op, x, half, 2 * half)
-    first = op.subtract(op.multiply(real, c), op.multiply(imaginary, s))
-    second = op.add(op.multiply(real, s), op.multiply(imaginary, c))
-    return op.concat([first, second], axis=-1)
-
-
-def _complex_reference(x: Any, c: Any, s: Any) -> Any:
-    real, imaginary = np.split(x, 2, -1)
-    return np.concatenate([real * c - imaginary * s, real * s + imaginary * c], -1)
-
-
-def _in_part(op: Any, x: Any, c: Any, s: Any) -> Any:
-    width, part = _width(x), 2 * _width(c)
-    turned = _complex(op, _sliced(op, x, 0, part), c, s)
-    return op.concat([turned, _sliced(op, x, part, width)], axis=-1)
-
-
-def _in_part_reference(x: Any, c: Any, s: Any) -> Any:
-    part = 2 * c.shape[-1]
-    return np.concatenate([_complex_reference(x[..., :part], c, s), x[..., part:]], -1)
-
-
-def _query_and_key(op: Any, q: Any, k: Any, cos: Any, sin: Any) -> Any:
-    return tuple(_by_halves(op, op.permute_dims(x, axes=[0, 2, 1, 3]), cos, sin) for x in (q, k))
-
-
-def _query_and_key_reference(q: Any, k: Any, cos: Any, sin: Any) -> Any:
-    return tuple(_by_halves_reference(x.transpose(0, 2, 1, 3), cos, sin) for x in (q, k))
-
-
-def _rotated_too(op: Any, x: Any, cos: Any, sin: Any) -> Any:
-    half = _width(x) // 2
-    turned = op.negative(_sliced(op, x, half, 2 * half))
-    rotated = op.concat([turned, _sliced(op, x, 0, half)], axis=-1)
-    return op.add(op.multiply(x, cos), op.multiply(rotated, sin)), op.exp(rotated)
-
-
-def _of_two_tensors(op: Any, x: Any, y: Any, cos: Any, sin: Any) -> Any:
-    half = _width(x) // 2
-    turned = op.negative(_sliced(op, y, half, 2 * half))
-    rotated = op.concat([turned, _sliced(op, x, 0, half)], axis=-1)
-    return op.add(op.multiply(x, cos), op.multiply(rotated, sin))
-
-
-def _along_rows(op: Any, x: Any, cos: Any, sin: Any) -> Any:
-    rows = int(x.ty.shape[2])
-    parts = [
-        op.strided_slice(x, axes=[2], begin=[begin], end=[begin + rows // 2])
-        for begin in (rows // 2, 0)
-    ]
-    rotated = op.concat([op.negative(parts[0]), parts[1]], axis=2)
-    return op.add(op.multiply(x, cos), op.multiply(rotated, sin))
-
-
-_HEADS = {
-    "x": Operand((2, 3, 6, 8)),
-    "cos": Operand((1, 1, 6, 8)),
-    "sin": Operand((1, 1, 6, 8)),
-}
-_ANGLES = {
-    "x": Operand((2, 3, 5, 8)),
-    "c": Operand((5, 4), is_constant=True),
-    "s": Operand((5, 4), is_constant=True),
-}
-
-
 class Rope(Generator):
     """The rotation of one tensor, or those of a query and a key by the same angles."""
 
     name = "rope"
     is_multi_output = True
-    cases = (
-        Case("by halves", _HEADS, graph=_by_halves, reference=_by_halves_reference),
-        Case("by pairs", _HEADS, graph=_by_pairs, reference=_by_pairs_reference),
-        Case(
-            "as a complex number, by constant angles",
-            _ANGLES,
-            graph=_complex,
-            reference=_complex_reference,
-        ),
-        Case(
-            "of the first part of a head",
-            {**_ANGLES, "x": Operand((2, 3, 5, 11))},
-            graph=_in_part,
-            reference=_in_part_reference,
-        ),
-        Case(
-            "query and key of fewer heads, transposed",
-            {**_HEADS, "q": Operand((2, 6, 4, 8)), "k": Operand((2, 6, 2, 8))},
-            graph=_query_and_key,
-            reference=_query_and_key_reference,
-        ),
-    )
-    near_misses = (
-        Case("the rotated tensor is read elsewhere", _HEADS, graph=_rotated_too),
-        Case(
-            "parts of two tensors are joined", {**_HEADS, "y": _HEADS["x"]}, graph=_of_two_tensors
-        ),
-        Case("the halves are rows", _HEADS, graph=_along_rows),
-    )
+    cases = CASES
+    near_misses = NEAR_MISSES
 
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
         """Yield each rotation, with the transposition before it, and pairs of them."""
@@ -180,10 +49,9 @@ class Rope(Generator):
                 yield Match(found.transposed, "elementwise")
         for left, right in pairwise(rotations.values()):
             if _are_siblings(left, right):
-                yield Match(_joined(left.members, right.members), "joined")
                 wide = _joined(left.transposed or left.members, right.transposed or right.members)
-                if left.transposed or right.transposed:
-                    yield Match(wide, "joined")
+                for members in dict.fromkeys((_joined(left.members, right.members), wide)):
+                    yield Match(members, "joined")
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,21 @@ def _product_between(op: Any, x: Any, w: Any) -> Any:
     return op.sum(op.matmul(op.exp(x), w), axis=[-1])
 
 
+def _without_axis(op: Any, x: Any) -> Any:
+    x = op.abs(x)
+    return op.subtract(op.max(x, axis=[1]), op.min(x, axis=[1]))
+
+
+def _back_to_its_row(op: Any, x: Any, w: Any) -> Any:
+    raised = op.exp(x)
+    return op.multiply(raised, op.matmul(op.sum(raised, axis=[1], keepdims=True), w))
+
+
+def _beside_a_product(op: Any, x: Any, w: Any) -> Any:
+    raised = op.exp(x)
+    return op.multiply(op.sum(raised, axis=[1], keepdims=True), op.matmul(raised, w))
+
+
 def _cases() -> tuple[Case, ...]:
     x = Operand((6, 40))
     return (
@@ -92,6 +107,17 @@ def _cases() -> tuple[Case, ...]:
 def _near_misses() -> tuple[Case, ...]:
     return (
         Case("sums over different axes", {"x": Operand((3, 4, 5))}, graph=_other_axes),
+        Case("both statistics drop their axis", {"x": Operand((4, 6))}, graph=_without_axis),
+        Case(
+            "a product leads from a statistic to its row",
+            {"x": Operand((4, 6)), "w": Operand((1, 1), is_constant=True)},
+            graph=_back_to_its_row,
+        ),
+        Case(
+            "a product of the row scales its statistic",
+            {"x": Operand((4, 6)), "w": Operand((6, 1), is_constant=True)},
+            graph=_beside_a_product,
+        ),
         Case(
             "a product lies between",
             {"x": Operand((4, 6)), "w": Operand((6, 6), is_constant=True)},

@@ -67,6 +67,15 @@ def _one_adds_the_other(op: Any, x: Any, q: Any, k: Any) -> Any:
     return op.add(op.matmul(x, q), op.exp(op.matmul(x, k)))
 
 
+def _one_multiplies_the_other(op: Any, x: Any, q: Any) -> Any:
+    y = op.matmul(x, q)
+    return y, op.matmul(x, y)
+
+
+def _no_anchors(op: Any, x: Any) -> Any:
+    return op.exp(x), op.tanh(x)
+
+
 def _different_inputs(op: Any, x: Any, y: Any, q: Any) -> Any:
     return op.matmul(x, q), op.matmul(y, q)
 
@@ -121,6 +130,8 @@ def _near_misses() -> tuple[Case, ...]:
     operands = {"x": square, "y": square, "z": square, "q": square, "k": square}
     return (
         Case("one depends on the other", operands, graph=_one_after_another),
+        Case("one is the weight of the other", operands, graph=_one_multiplies_the_other),
+        Case("both are elementwise", operands, graph=_no_anchors),
         Case("the result of one is added to the other", operands, graph=_one_adds_the_other),
         Case("they read different tensors", operands, graph=_different_inputs),
         Case("only their right operand is the same", operands, graph=_weight_in_common),

@@ -46,6 +46,18 @@ def _product_too(op: Any, x: Any, y: Any) -> Any:
     return op.permute_dims(product, axes=[1, 0]), product
 
 
+def _convolution(op: Any, x: Any, y: Any) -> Any:
+    return op.nn.conv2d(op.permute_dims(x, axes=[0, 3, 1, 2]), y)
+
+
+def _of_powers(op: Any, x: Any, y: Any) -> Any:
+    return op.matmul(op.exp(x), y)
+
+
+def _then_cut(op: Any, x: Any, y: Any) -> Any:
+    return op.strided_slice(op.matmul(x, y), [1], [0], [2])
+
+
 class TransposedMatmul(Generator):
     """A product, the transposes that only it reads, its epilogue, and one transpose after."""
 
@@ -73,6 +85,21 @@ class TransposedMatmul(Generator):
             "the transposed operand has another reader",
             {"x": Operand((4, 3)), "y": Operand((5, 3))},
             graph=_shared_transpose,
+        ),
+        Case(
+            "a convolution reads the transpose",
+            {"x": Operand((1, 5, 5, 3)), "y": Operand((4, 3, 1, 1))},
+            graph=_convolution,
+        ),
+        Case(
+            "an operand is raised instead",
+            {"x": Operand((4, 3)), "y": Operand((3, 5))},
+            graph=_of_powers,
+        ),
+        Case(
+            "the product is cut instead",
+            {"x": Operand((4, 3)), "y": Operand((3, 5))},
+            graph=_then_cut,
         ),
         Case(
             "the product is a result, too",
