@@ -27,7 +27,7 @@ test: $(VENV)/.installed ## Run the tests; ARGS="-k softmax" selects some, ARGS=
 	$(BIN)/pytest $(IN_PARALLEL) $(ARGS)
 
 faults: $(VENV)/.installed ## Harm tuning stores in every known way, in full; print what became of them
-	PYTHONPATH=.:scripts $(BIN)/python -m faults.store --report scripts/bench/results $(ARGS)
+	PYTHONPATH=.:scripts:scripts/bench $(BIN)/python -m faults.store --report scripts/bench/results $(ARGS)
 	$(BIN)/python scripts/readme.py
 
 coverage: $(VENV)/.installed ## Run the tests and show the lines that none of them reached

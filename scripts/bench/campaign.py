@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from coverage_table import Entry
+from journal import Journal, digest
 from outcome import Setting
 
 import tvmfuse
@@ -27,52 +25,6 @@ from tvmfuse.report import machine
 
 HERE = Path(__file__).parent
 Measure = Callable[[Entry], Sequence[Mapping[str, Any]]]  # a row for each side
-
-
-@dataclass
-class Journal:
-    """What was measured so far, on disk.
-
-    Parameters
-    ----------
-    path : Path
-        One line of JSON about the run, then one for each model.
-    run : Mapping
-        What makes a run the same: its options, and the code that is measured. What
-        another run left in the file is dropped.
-    rows : dict
-        The rows of each model, by its name.
-    """
-
-    path: Path
-    run: Mapping[str, Any]
-    rows: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Read what an earlier, interrupted run left."""
-        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        if lines and lines[0] == json.dumps(self.run):
-            whole = [line for line in lines[1:] if line.endswith("}")]
-            self.rows = {said["model"]: said["rows"] for said in map(json.loads, whole)}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._write("w", self.run)
-        for name, rows in self.rows.items():
-            self._write("a", {"model": name, "rows": rows})
-
-    def add(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the rows of a model."""
-        self.rows[name] = rows
-        self._write("a", {"model": name, "rows": rows})
-
-    def finish(self) -> None:
-        """Forget the run."""
-        self.path.unlink()
-
-    def _write(self, mode: str, what: Mapping[str, Any]) -> None:
-        with self.path.open(mode, encoding="utf-8") as file:
-            file.write(json.dumps(what) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def add_options(parser: argparse.ArgumentParser, *, rounds: int) -> None:
@@ -161,14 +113,6 @@ def prepare(entries: Sequence[Entry], measure: Measure) -> None:
         for row in measure(entry):
             if row["cause"]:
                 say(f"{entry.name}: {row['side']}: {row['cause']}")
-
-
-def digest(package: Path) -> str:
-    """Return a hash of the source code in a folder."""
-    content = sha256()
-    for path in sorted(package.rglob("*.py")):
-        content.update(path.read_bytes())
-    return content.hexdigest()[:16]
 
 
 def write(report: Mapping[str, Any], markdown: str, *, name: str, results: Path) -> None:

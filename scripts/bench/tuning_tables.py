@@ -13,7 +13,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from campaign import digest
+from journal import digest
 
 import tvmfuse
 from tvmfuse import _pipeline

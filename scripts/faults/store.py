@@ -1,7 +1,8 @@
 """Harm tuning stores in every way that is known, and print what became of them.
 
-Run by ``make faults``; the tests run a short form of the same. Exits with 1 where anything
-was lost, wrong, or took too long.
+Run by ``make faults``; the tests run a short form of the same. What was found is written
+down as it comes, so that an interrupted run goes on. Exits with 1 where anything was lost,
+wrong, or took too long.
 """
 
 from __future__ import annotations
@@ -11,32 +12,42 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from journal import Journal, digest
+
+import tvmfuse
 from faults import postgres, trials, tuners
 from tvmfuse.host import detect
 
+Step = Callable[[Path], Iterable[trials.Outcome]]
 
-def outcomes(
-    folder: Path, *, n_commits: int, n_kills: int, n_flips: int, n_tuners: int
-) -> Iterator[trials.Outcome]:
-    """Yield what became of the stores."""
+
+def steps(*, n_commits: int, n_kills: int, n_flips: int, n_tuners: int) -> Mapping[str, Step]:
+    """Return what is done, each in an empty folder."""
     writers = {"n_processes": 8, "n_commits": n_commits}
-    yield trials.many_writers(str(folder / "shared.db"), **writers)
-    yield trials.killed_writers(folder, n_kills=n_kills)
-    yield from trials.damaged_files(folder, n_flips=n_flips)
-    yield trials.full_disk(folder)
-    yield tuners.killed_tuners(folder, n_kills=n_tuners)
-    yield tuners.killed_workers(folder, n_kills=n_tuners)
+    found: dict[str, Step] = {
+        "writers": lambda folder: [trials.many_writers(str(folder / "shared.db"), **writers)],
+        "killed writers": lambda folder: [trials.killed_writers(folder, n_kills=n_kills)],
+        "damaged files": lambda folder: trials.damaged_files(folder, n_flips=n_flips),
+        "full disk": lambda folder: [trials.full_disk(folder)],
+        "killed tuners": lambda folder: [tuners.killed_tuners(folder, n_kills=n_tuners)],
+        "killed workers": lambda folder: [tuners.killed_workers(folder, n_kills=n_tuners)],
+    }
     programs = postgres.find_programs()
     if programs is None:
         print(postgres.MISSING, file=sys.stderr)
-        return
-    with postgres.running(programs) as server:
-        yield trials.many_writers(server.new_database(), **writers)
-        yield trials.server_away(server, n_commits=2000, n_stops=5)
-        yield tuners.server_away(folder, server, n_stops=5)
+        return found
+
+    def served(folder: Path) -> Iterable[trials.Outcome]:
+        with postgres.running(programs) as server:
+            yield trials.many_writers(server.new_database(), **writers)
+            yield trials.server_away(server, n_commits=2000, n_stops=5)
+            yield tuners.server_away(folder, server, n_stops=5)
+
+    return {**found, "server": served}
 
 
 def table(found: Sequence[trials.Outcome], about: str) -> str:
@@ -52,6 +63,22 @@ def _figures(outcome: trials.Outcome) -> str:
     return ", ".join(f"{name}: {value}" for name, value in outcome.figures.items())
 
 
+def run(all_steps: Mapping[str, Step], journal: Journal) -> list[trials.Outcome]:
+    """Take the steps that an earlier run did not; print a line for each fault."""
+    found = []
+    for name, step in all_steps.items():
+        if name not in journal.rows:
+            with tempfile.TemporaryDirectory() as folder:
+                journal.add(name, [asdict(outcome) for outcome in step(Path(folder))])
+        outcomes = [trials.Outcome(**row) for row in journal.rows[name]]
+        for outcome in outcomes:
+            verdict = "ok   " if outcome.is_right else "FAULT"
+            print(f"{verdict} {outcome.fault}: {_figures(outcome)}", flush=True)
+        found += outcomes
+    journal.finish()
+    return found
+
+
 def main() -> int:
     """Print one line for each fault."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -59,25 +86,22 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--flips", type=int, default=500)
     parser.add_argument("--tuners", type=int, default=100, help="and as many workers")
-    parser.add_argument("--report", type=Path, metavar="DIR", help="write DIR/faults.md as well")
+    parser.add_argument("--report", type=Path, metavar="DIR", required=True)
     given = parser.parse_args()
+    sizes = {
+        "n_commits": given.commits,
+        "n_kills": given.kills,
+        "n_flips": given.flips,
+        "n_tuners": given.tuners,
+    }
     load = f"load {os.getloadavg()[0]:.1f}"
     print(f"{load} on {os.cpu_count()} cores")
-    found = []
-    with tempfile.TemporaryDirectory() as folder:
-        sizes = {
-            "n_commits": given.commits,
-            "n_kills": given.kills,
-            "n_flips": given.flips,
-            "n_tuners": given.tuners,
-        }
-        for outcome in outcomes(Path(folder), **sizes):
-            verdict = "ok   " if outcome.is_right else "FAULT"
-            print(f"{verdict} {outcome.fault}: {_figures(outcome)}", flush=True)
-            found.append(outcome)
-    if given.report is not None:
-        about = f"{time.strftime('%Y-%m-%d')}, {detect().model}, {os.cpu_count()} cores, {load}"
-        (given.report / "faults.md").write_text(table(found, about), encoding="utf-8")
+    code = digest(Path(tvmfuse.__file__).parent)
+    found = run(
+        steps(**sizes), Journal(given.report / "faults.partial.jsonl", {**sizes, "code": code})
+    )
+    about = f"{time.strftime('%Y-%m-%d')}, {detect().model}, {os.cpu_count()} cores, {load}"
+    (given.report / "faults.md").write_text(table(found, about), encoding="utf-8")
     return 0 if all(outcome.is_right for outcome in found) else 1
 
 

@@ -68,7 +68,10 @@ def many_writers(database: str, *, n_processes: int, n_commits: int) -> Outcome:
         "commits a second": round(len(committed) / seconds),
     }
     is_right = not n_lost and not n_foreign and max(waits) < LONGEST_WAIT_S and is_healthy
-    return Outcome(f"{n_processes} writers", figures, is_right and len(found) == len(committed))
+    where = "PostgreSQL" if "://" in database else "SQLite"
+    return Outcome(
+        f"{n_processes} writers, {where}", figures, is_right and len(found) == len(committed)
+    )
 
 
 def killed_writers(folder: Path, *, n_kills: int, seed: int = 0) -> Outcome:
@@ -99,7 +102,7 @@ def killed_writers(folder: Path, *, n_kills: int, seed: int = 0) -> Outcome:
         "in flight and kept": n_extra,
     }
     is_right = n_opened == n_kills and not n_lost and n_extra <= n_kills
-    return Outcome("kill -9", figures, is_right)
+    return Outcome("kill -9 of writers", figures, is_right)
 
 
 def damaged_files(folder: Path, *, n_flips: int, seed: int = 0) -> Iterator[Outcome]:

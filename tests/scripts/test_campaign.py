@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import campaign
+import journal
 import pytest
 from coverage_table import Entry
 from outcome import Setting
@@ -74,11 +75,11 @@ def test_preparing_measures_each_model_and_says_what_fails(
 
 def test_changed_code_is_another_run(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("x = 1\n")
-    before = campaign.digest(tmp_path)
+    before = journal.digest(tmp_path)
     (tmp_path / "note.txt").write_text("no code\n")
-    assert campaign.digest(tmp_path) == before
+    assert journal.digest(tmp_path) == before
     (tmp_path / "code.py").write_text("x = 2\n")
-    assert campaign.digest(tmp_path) != before
+    assert journal.digest(tmp_path) != before
 
 
 def test_a_report_is_written_as_json_and_as_a_table(

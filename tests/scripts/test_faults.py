@@ -1,0 +1,44 @@
+"""The report of ``make faults``: resumed, and red where anything was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults import store
+from faults.trials import Outcome
+from journal import Journal
+
+LOST = Outcome("kill -9", {"lost": 1}, is_right=False)
+WHOLE = Outcome("full disk", {"lost": 0}, is_right=True)
+
+
+def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+    taken: list[str] = []
+
+    def first(_: Path) -> Iterator[Outcome]:
+        taken.append("first")
+        yield LOST
+
+    def interrupted(_: Path) -> Iterator[Outcome]:
+        raise KeyboardInterrupt
+        yield
+
+    def second(_: Path) -> Iterator[Outcome]:
+        taken.append("second")
+        yield WHOLE
+
+    path = tmp_path / "faults.partial.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        store.run({"first": first, "second": interrupted}, Journal(path, {}))
+    found = store.run({"first": first, "second": second}, Journal(path, {}))
+    assert (taken, found) == (["first", "second"], [LOST, WHOLE])
+    assert not path.exists()
+
+
+def test_the_table_names_what_was_wrong() -> None:
+    assert "Nothing was lost." in store.table([WHOLE], "today")
+    said = store.table([WHOLE, LOST], "today")
+    assert "**Wrong: kill -9.**" in said
+    assert "| kill -9 | lost: 1 |" in said
