@@ -28,26 +28,26 @@ Step = Callable[[Path], Iterable[trials.Outcome]]
 def steps(*, n_commits: int, n_kills: int, n_flips: int, n_tuners: int) -> Mapping[str, Step]:
     """Return what is done, each in an empty folder."""
     writers = {"n_processes": 8, "n_commits": n_commits}
-    found: dict[str, Step] = {
+    programs = postgres.find_programs()
+
+    def served(folder: Path) -> Iterable[trials.Outcome]:
+        if programs is None:
+            print(postgres.MISSING, file=sys.stderr)
+            return
+        with postgres.running(programs) as server:
+            yield trials.many_writers(server.new_database(), **writers)
+            yield trials.server_away(server, n_commits=2000, n_stops=5)
+            yield tuners.server_away(folder, server, n_stops=5)
+
+    return {
         "writers": lambda folder: [trials.many_writers(str(folder / "shared.db"), **writers)],
+        "server": served,
         "killed writers": lambda folder: [trials.killed_writers(folder, n_kills=n_kills)],
         "damaged files": lambda folder: trials.damaged_files(folder, n_flips=n_flips),
         "full disk": lambda folder: [trials.full_disk(folder)],
         "killed tuners": lambda folder: [tuners.killed_tuners(folder, n_kills=n_tuners)],
         "killed workers": lambda folder: [tuners.killed_workers(folder, n_kills=n_tuners)],
     }
-    programs = postgres.find_programs()
-    if programs is None:
-        print(postgres.MISSING, file=sys.stderr)
-        return found
-
-    def served(folder: Path) -> Iterable[trials.Outcome]:
-        with postgres.running(programs) as server:
-            yield trials.many_writers(server.new_database(), **writers)
-            yield trials.server_away(server, n_commits=2000, n_stops=5)
-            yield tuners.server_away(folder, server, n_stops=5)
-
-    return {**found, "server": served}
 
 
 def table(found: Sequence[trials.Outcome], about: str) -> str:

@@ -173,7 +173,7 @@ _MEANINGS = {
         "lies on a file system that cannot lock files; put it on a local disk or use PostgreSQL"
     ),
     ("malformed", "not a database", "decode to utf-8"): (
-        "is damaged; restore a backup, or save what is whole by 'tvmfuse db export'"
+        "is damaged; restore a backup ('tvmfuse db export' writes what can still be read)"
     ),
     ("connection", "network", "code 57p0"): "does not answer; what was committed is safe there",
 }
