@@ -87,6 +87,20 @@ class Server:
         self._execute("postgres", "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
         return self._url("postgres")
 
+    @contextmanager
+    def asking_for(self, password: str) -> Iterator[None]:
+        """Ask for a password meanwhile; otherwise it trusts everybody on this machine."""
+        self._execute("postgres", f"ALTER ROLE tvmfuse PASSWORD '{password}'")
+        rules = Path(self.data) / "pg_hba.conf"
+        trusting = rules.read_text()
+        try:
+            rules.write_text("host all all 127.0.0.1/32 scram-sha-256\n")
+            self._call("pg_ctl", "-D", self.data, "reload")
+            yield
+        finally:
+            rules.write_text(trusting)
+            self._call("pg_ctl", "-D", self.data, "reload")
+
     def _execute(self, database: str, *statements: str) -> None:
         url = self._url(database).replace("://", "+pg8000://")
         engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")

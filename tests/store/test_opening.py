@@ -86,9 +86,27 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_server_is_refused_without_its_password() -> None:
-    with pytest.raises(StoreError, match="must be a SQLite file or a postgresql") as raised:
+    with pytest.raises(StoreError, match="must be a SQLite file or postgresql") as raised:
         open_store("mysql://me:secret@host/db")
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://",
+        "postgresql:///db",
+        "postgresql://host/db",
+        "postgresql://me@host",
+        "postgresql://me@host:port/db",
+        "postgresql://me@host/db?sslmode=require",
+        "postgresql+psycopg://me@host/db",
+        "postgresql+none://me@host/db",
+    ],
+)
+def test_a_url_that_is_not_whole_is_refused_with_its_form(url: str) -> None:
+    with pytest.raises(StoreError, match="postgresql://USER:PASSWORD@HOST:PORT/DATABASE"):
+        open_store(url)
 
 
 def test_a_server_that_is_not_there_is_one_sentence_without_the_password() -> None:
@@ -113,6 +131,22 @@ def test_a_server_that_refuses_the_user_is_one_sentence(server: Server) -> None:
     with pytest.raises(StoreError, match='role "nobody" does not exist') as raised:
         open_store(url)
     assert "secret" not in str(raised.value)
+    assert "put the right ones into the URL" in str(raised.value)
+
+
+@pytest.mark.parametrize("given", ["", ":wrong"])
+def test_a_password_that_is_missing_or_wrong_is_one_sentence(server: Server, given: str) -> None:
+    url = server.new_database()
+    with server.asking_for("right"):
+        with pytest.raises(StoreError, match="put the right ones into the URL") as raised:
+            open_store(url.replace("tvmfuse@", f"tvmfuse{given}@"))
+        assert "wrong" not in str(raised.value)
+        open_store(url.replace("tvmfuse@", "tvmfuse:right@")).close()
+
+
+def test_a_database_that_is_not_there_is_one_sentence(server: Server) -> None:
+    with pytest.raises(StoreError, match="let 'createdb' make it"):
+        open_store(server.new_database() + "0")
 
 
 def set_revision(database: str, revision: str) -> None:

@@ -23,6 +23,10 @@ RETRY_S = 60.0  # how long a server may be away
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _READS = "tvmfuse_reads"
 _POOL = "tvmfuse"
+_DRIVER = "postgresql+pg8000"
+_FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,8 @@ class Backend:
                     raise StoreError(f"store: {explain(self.name, error)}") from error
             except UnicodeDecodeError as error:  # SQLite's message quotes the damaged file
                 raise StoreError(f"store: {explain(self.name, error)}") from error
+            if pause == _FIRST_PAUSE_S:
+                _log.warning("store: %s does not answer; trying for %g s", self.name, self.retry_s)
             engine.dispose()
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -128,19 +134,12 @@ def postgres_backend(url: str, *, retry_s: float = RETRY_S) -> Backend:
     StoreError
         The URL cannot be read, is of another kind, or its driver is not installed.
     """
+    parsed = _parsed(url)
+    # A server that asks for a password where there is none must not meet None.
+    options = {"connect_args": {"password": parsed.password or ""}, "pool_pre_ping": True}
     try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise StoreError("store: the database must be a file or a postgresql:// URL") from error
-    if parsed.get_backend_name() != "postgresql":
-        raise StoreError(
-            "store: the database must be a SQLite file or a postgresql:// URL, "
-            f"but got {parsed.render_as_string()}"
-        )
-    if parsed.drivername == "postgresql":
-        parsed = parsed.set(drivername="postgresql+pg8000")
-    try:
-        engine = sa.create_engine(parsed, pool_pre_ping=True, pool_logging_name=_POOL)
+        driven = parsed.set(drivername=_DRIVER)
+        engine = sa.create_engine(driven, pool_logging_name=_POOL, **options)
     except ImportError as error:
         raise StoreError(
             f"store: PostgreSQL needs the package {error.name}: pip install 'tvmfuse[postgres]'"
@@ -148,6 +147,19 @@ def postgres_backend(url: str, *, retry_s: float = RETRY_S) -> Backend:
     # A connection that cannot be closed because the server is gone is no news to anybody.
     logging.getLogger(f"sqlalchemy.pool.impl.QueuePool.{_POOL}").setLevel(logging.CRITICAL)
     return Backend(engine, parsed.render_as_string(), retry_s=retry_s)
+
+
+def _parsed(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise StoreError(f"store: the database must be a file or {_FORM}") from error
+    shown = parsed.render_as_string()
+    if parsed.drivername not in ("postgresql", _DRIVER):
+        raise StoreError(f"store: the database must be a SQLite file or {_FORM}, but got {shown}")
+    if not (parsed.username and parsed.host and parsed.database) or parsed.query:
+        raise StoreError(f"store: a server must be given as {_FORM}, but got {shown}")
+    return parsed
 
 
 def explain(name: str, error: sa.exc.DBAPIError | ConnectionError | UnicodeDecodeError) -> str:
@@ -175,6 +187,9 @@ _MEANINGS = {
     ("malformed", "not a database", "decode to utf-8"): (
         "is damaged; restore a backup ('tvmfuse db export' writes what can still be read)"
     ),
+    ("code 28",): "refuses the user or the password; put the right ones into the URL",
+    ("code 3d000",): "is not there; let 'createdb' make it, or name another database in the URL",
+    ("code 42501",): "may not be written to by this user; 'GRANT' what is missing",
     ("connection", "network", "code 57p0"): "does not answer; what was committed is safe there",
 }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
 import tvmfuse
+from tvmfuse.store.records import without_password
 
 VARIABLE = "TVMFUSE_DB"
 FOLDER = "tuning_logs"
@@ -45,7 +45,7 @@ class Location:
     @property
     def shown(self) -> str:
         """The database without a password."""
-        return re.sub(r"(//[^:/@]*:)[^@/]*@", r"\1***@", self.database)
+        return without_password(self.database)
 
 
 def locate(given: str | None = None, *, start: Path | None = None) -> Location:

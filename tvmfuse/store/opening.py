@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -18,6 +18,7 @@ from tvmfuse.store.backend import RETRY_S, Backend, postgres_backend, sqlite_bac
 from tvmfuse.store.schema import APPLICATION_ID, REVISIONS, VERSION_TABLE, metadata
 
 _HEADER = b"SQLite format 3\0"
+_OPEN_S = 10.0
 _ONE_MIGRATION = threading.Lock()  # alembic keeps what it works on in globals of its modules
 _LOCK = APPLICATION_ID  # of PostgreSQL's advisory locks, taken while the schema changes
 
@@ -145,7 +146,7 @@ def _open_postgres(url: str, *, create: bool, retry_s: float) -> Backend:
             "run 'tvmfuse db upgrade' when nobody else is using it"
         )
     if not create:
-        raise StoreError(f"store: {backend.name} holds no store; leave out --db, or tune into it")
+        raise StoreError(f"store: {backend.name} holds no store; 'tvmfuse tune' with --db makes it")
     backend.write(lambda connection: _make_tables(connection, backend.name))
     return backend
 
@@ -165,10 +166,11 @@ def _make_tables(connection: sa.Connection, name: str) -> None:
 
 
 def _look_at_postgres(url: str, *, retry_s: float = RETRY_S) -> tuple[Backend, str | None]:
-    backend = postgres_backend(url, retry_s=retry_s)
+    # What was never there is not waited for as long as what goes away in the middle of a run.
+    backend = postgres_backend(url, retry_s=min(retry_s, _OPEN_S))
     found = backend.read(_revision)
     _refuse_newer(backend.name, found)
-    return backend, found
+    return replace(backend, retry_s=retry_s), found
 
 
 def _upgrade(backend: Backend, found: str) -> Upgraded:

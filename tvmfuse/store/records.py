@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import statistics
 import uuid
 from collections.abc import Mapping
@@ -44,6 +45,11 @@ def now() -> str:
 def new_uid() -> str:
     """Return a name that no other record of any store has."""
     return uuid.uuid4().hex
+
+
+def without_password(text: str) -> str:
+    """Return text in which a URL may stand, without the URL's password."""
+    return re.sub(r"(//[^:/@\s]*:)[^@/\s]*@", r"\1***@", text)
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,7 @@ class Session:
     Parameters
     ----------
     command : str
-        The command line.
+        The command line; a password in it is not kept.
     host : str
         Name of the machine.
     seed : int, optional
@@ -156,6 +162,9 @@ class Session:
     uid: str = field(default_factory=new_uid)
     started_at: str = field(default_factory=now)
     ended_at: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "command", without_password(self.command))  # --db may hold one
 
 
 @dataclass(frozen=True)
