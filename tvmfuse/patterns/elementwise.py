@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,15 @@ def _unconnected(op: Any, x: Any, y: Any) -> Any:
     return op.exp(x), op.tanh(y)
 
 
+def _casts(op: Any, x: Any, y: Any) -> Any:
+    whole = op.astype(op.astype(x, "int32"), str(x.ty.dtype))
+    return op.multiply(whole, y)
+
+
+def _casts_reference(x: Any, y: Any) -> Any:
+    return np.trunc(x) * y
+
+
 def _of_two_shapes(op: Any, x: Any, y: Any) -> Any:
     raised = op.exp(x)
     return op.tanh(raised), op.add(raised, y)
@@ -116,6 +126,12 @@ def _interpolated(op: Any, x: Any) -> Any:
 def _cases() -> tuple[Case, ...]:
     whole, row = Operand((3, 4, 5)), Operand((4, 1))
     return (
+        Case(
+            "a chain of casts",
+            {"x": replace(whole, spread=9.0), "y": row},
+            graph=_casts,
+            reference=_casts_reference,
+        ),
         Case("a tree", {"x": whole, "y": row, "z": whole}, {}, _tree, _tree_reference),
         Case(
             "three results", {"x": whole, "y": whole}, {}, _three_results, _three_results_reference
@@ -169,7 +185,7 @@ def _near_misses() -> tuple[Case, ...]:
 
 
 class Elementwise(Generator):
-    """Maximal connected sets of elementwise and broadcast operators, with the moves around them.
+    """Maximal connected sets of elementwise operators (also casts), with the moves around them.
 
     A move (a concatenation, a slice, padding, a transpose) becomes the index at which the
     operator after it reads, or one more result of the same loops.

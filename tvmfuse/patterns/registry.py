@@ -18,12 +18,14 @@ from tvmfuse.patterns.embed_norm import EmbedNorm
 from tvmfuse.patterns.epilogue import Epilogue
 from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.group_norm_act import GroupNormAct
+from tvmfuse.patterns.gru_cell import GruCell
 from tvmfuse.patterns.level import Level
 from tvmfuse.patterns.linear_linear import LinearLinear
 from tvmfuse.patterns.lstm_cell import LstmCell
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.narrow_matmul import NarrowMatmul
 from tvmfuse.patterns.norm_linear import NormLinear
+from tvmfuse.patterns.quantised import Quantised
 from tvmfuse.patterns.recompute import Recompute
 from tvmfuse.patterns.rope import Rope
 from tvmfuse.patterns.row_statistics import RowStatistics
@@ -103,6 +105,7 @@ def builtin() -> Registry:
     """Return the patterns that tvmfuse brings along, named ones before generic ones."""
     named = (
         ConvBnAct(),
+        Quantised(),
         NarrowMatmul(),
         MatmulBiasAct(),
         Gated(),
@@ -114,6 +117,7 @@ def builtin() -> Registry:
         FusedAttention(),
         Rope(),
         LstmCell(),
+        GruCell(),
     )
     anchored = (
         TransposedMatmul(),
