@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 _MARK = 1.05  # times as fast as by default, unless the default was best already
+_BEST = "default was best already"
 _REPORT = "--report"
 
 
@@ -87,15 +88,22 @@ def _row(name: str, report: Mapping[str, Any]) -> str:
         gain = f"{report['gain']:.2f}"
     else:
         tuned = default
-        n_left = len(report["untried"])
-        gain = f"no time left to try {n_left}" if n_left else "default was best already"
+        gain = _why_none(report)
     counts = f"{len(kept)} of {len(report['kernels'])} | {report['trials']}"
     return f"| {name} | {default} | {tuned} | {gain} | {counts} | {report['seconds']:.0f} |"
 
 
 def _is_reached(report: Mapping[str, Any]) -> bool:
     is_changed = any(kernel["is_kept"] for kernel in report["kernels"])
-    return report["gain"] >= _MARK if is_changed else not report["untried"]
+    return report["gain"] >= _MARK if is_changed else _why_none(report) == _BEST
+
+
+def _why_none(report: Mapping[str, Any]) -> str:
+    n_untried = len(report["untried"])
+    if n_untried:
+        return f"no time left to try {n_untried}"
+    n_unsearched = sum(not kernel["is_searched"] for kernel in report["kernels"])
+    return f"too few trials of {n_unsearched}" if n_unsearched else _BEST
 
 
 def _ms(time_us: float | None) -> str:

@@ -18,8 +18,9 @@ from tvmfuse.store.location import VARIABLE
 from tvmfuse.targets import Target
 from tvmfuse.tuning import cost_models, planning
 from tvmfuse.tuning.budget import budget
-from tvmfuse.tuning.campaign import Report, Settings, tune_model
+from tvmfuse.tuning.campaign import Settings, tune_model
 from tvmfuse.tuning.records import kernel_records
+from tvmfuse.tuning.reports import Report
 from tvmfuse.tuning.retraining import after_tuning
 from tvmfuse.tuning.sessions import open_history
 from tvmfuse.tuning.task import Strategy

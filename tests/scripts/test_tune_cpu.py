@@ -60,18 +60,21 @@ REPORT = {
 
 
 def test_the_table_says_who_reached_the_mark() -> None:
-    none = {"kernels": [{"is_kept": False}], "gain": 1.0}
+    none = {"kernels": [{"is_kept": False, "is_searched": True}], "gain": 1.0}
+    few = {"kernels": [{"is_kept": False, "is_searched": False}], "gain": 1.0}
     text = tune_cpu.table(
         {
             "faster": REPORT,
             "little": {**REPORT, "gain": 1.02},
             "best": {**REPORT, **none},
             "open": {**REPORT, **none, "untried": ["conv"]},
+            "hardly begun": {**REPORT, **few},
         }
     )
-    assert "**2 of 4 networks**" in text
+    assert "**2 of 5 networks**" in text
     assert "| faster | 2.20 | 2.00 | 1.10 | 1 of 2 | 30 | 60 |" in text
     assert "| best | 2.20 | 2.20 | default was best already | 0 of 1 | 30 | 60 |" in text
+    assert "| hardly begun | 2.20 | 2.20 | too few trials of 1 | 0 of 1 | 30 | 60 |" in text
     assert "| open | 2.20 | 2.20 | no time left to try 1 | 0 of 1 | 30 | 60 |" in text
 
 

@@ -17,7 +17,7 @@ from tvmfuse.errors import InputError
 
 if TYPE_CHECKING:
     from tvmfuse.targets import Target
-    from tvmfuse.tuning.campaign import KernelReport, Report
+    from tvmfuse.tuning.reports import KernelReport, Report
     from tvmfuse.tuning.task import Strategy
     from tvmfuse.tuning.tuner import Status
 
@@ -189,13 +189,22 @@ def _print(report: Report, model: str, target: Target, database: str) -> None:
             "model; the same command with --resume does"
         )
     elif not any(kernel.is_kept for kernel in report.kernels):
-        console.print_text("no candidate made the model faster: the default was best already")
+        console.print_text(f"no candidate made the model faster: {_why_none(report)}")
     if not any(kernel.is_kept for kernel in report.kernels):
         return
     console.print_text(
         f"the whole model: {console.duration(report.default_us or 0.0)} by default, "
         f"{console.duration(report.tuned_us or 0.0)} with the records kept: "
         f"{report.gain:.2f}× as fast"
+    )
+
+
+def _why_none(report: Report) -> str:
+    if not report.n_unsearched:
+        return "the default was best already"
+    return (
+        f"{report.n_unsearched} of {console.count(len(report.kernels), 'kernel')} had too few "
+        "trials to tell; the same command with --resume and a longer budget goes on"
     )
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tvmfuse import _pipeline
 from tvmfuse._tvm.threads import in_use as usable_threads
@@ -20,6 +19,7 @@ from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.confirm import WholeModel, confirm
 from tvmfuse.tuning.history import History
 from tvmfuse.tuning.measure import Limits, Measurer, WorkerMeasurer
+from tvmfuse.tuning.reports import KernelReport, Report
 from tvmfuse.tuning.scratch import scratch
 from tvmfuse.tuning.task import Strategy, Task, tasks_of
 from tvmfuse.tuning.tuner import Progress, Status, Tuner
@@ -52,67 +52,6 @@ class Settings:
     resume: bool = False
     limits: Limits = field(default_factory=Limits)
     strategy: Strategy = "auto"
-
-
-@dataclass(frozen=True)
-class KernelReport:
-    """What became of one kernel; times in microseconds, of one run alone."""
-
-    name: str
-    family: str
-    uses: int
-    points: int
-    trials: int
-    failures: int
-    default_us: float
-    best_us: float
-    decisions: dict[str, Any]
-    is_kept: bool
-
-    @property
-    def gain(self) -> float:
-        """How many times as fast as by default the best is, alone; 1 where nothing is known."""
-        return self.default_us / self.best_us if self.best_us else 1.0
-
-
-@dataclass(frozen=True)
-class Report:
-    """What came of tuning a model.
-
-    Parameters
-    ----------
-    status : Status
-        How the search ended.
-    kernels : tuple of KernelReport
-        The most work first.
-    default_us, tuned_us : float, optional
-        Time of one inference without and with the records kept; None where no record was
-        worth trying.
-    first_s : float
-        When the first candidate had been measured, from the beginning of all of it.
-    seconds : float
-        All that it took.
-    untried : tuple of str
-        Kernels whose faster candidates there was no time to confirm in the model.
-    learned : str
-        What the cost model has learned from it afterwards, in a line; "" where it was not to.
-    """
-
-    status: Status
-    kernels: tuple[KernelReport, ...]
-    default_us: float | None
-    tuned_us: float | None
-    first_s: float
-    seconds: float
-    untried: tuple[str, ...] = ()
-    learned: str = ""
-
-    @property
-    def gain(self) -> float:
-        """How many times as fast as by default the whole model is; 1 where nothing was kept."""
-        if not any(kernel.is_kept for kernel in self.kernels):
-            return 1.0
-        return (self.default_us or 1.0) / (self.tuned_us or self.default_us or 1.0)
 
 
 Say = Callable[[str], None]
@@ -300,4 +239,5 @@ def _reported(kernel: Progress, kept: list[Progress]) -> KernelReport:
         best_us=kernel.best_us,
         decisions=dict(kernel.best.decisions) if kernel.best else {},
         is_kept=kernel in kept,
+        is_searched=_is_searched(kernel),
     )
