@@ -190,9 +190,10 @@ def check_case(
 ) -> None:
     """Check one case in one dtype: found once, and right when fused and when not."""
     mod, values = build(case, graph_of(pattern, case), dtype)
-    whole = candidates_of_everything(pattern, mod)
+    whole = covers_of_everything(pattern, mod)
     assert len(whole) == 1, f"{pattern.name}, {case.name}: matches as a whole {len(whole)} times"
-    fused = partition(mod, FusionPlan((Group(whole[0], RunTime(1.0, 2.0)),)))
+    groups = tuple(Group(candidate, RunTime(1.0, 2.0)) for candidate in whole[0])
+    fused = partition(mod, FusionPlan(groups))
     for module in (fused, partition(mod, FusionPlan())):
         check_numbers(pattern, case, values, executable=compile_module(module))
 
@@ -221,8 +222,8 @@ def check_numbers(
 def check_near_miss(pattern: Generator, case: Case) -> None:
     """Check that a pattern does not match a graph as a whole."""
     mod, _ = build(case, graph_of(pattern, case), "float32")
-    whole = candidates_of_everything(pattern, mod)
-    assert not whole, f"{pattern.name} must refuse: {case.name}; it matched {whole[0].label}"
+    whole = covers_of_everything(pattern, mod)
+    assert not whole, f"{pattern.name} must refuse: {case.name}; it matched {whole[0][0].label}"
 
 
 def graph_of(pattern: Generator, case: Case) -> Graph:
@@ -233,11 +234,18 @@ def graph_of(pattern: Generator, case: Case) -> Graph:
     return pattern.graph
 
 
-def candidates_of_everything(pattern: Generator, mod: Any) -> list[Candidate]:
-    """Return the candidates of ``pattern`` that take the place of the whole function."""
+def covers_of_everything(pattern: Generator, mod: Any) -> list[tuple[Candidate, ...]]:
+    """Return what takes the place of the whole function, each by the candidates of ``pattern``.
+
+    That is one candidate, or several of which each computes once more what they share.
+    """
     collected = collect(mod, Registry((pattern,)))
-    count = len(collected.graphs["main"].deps)
-    return [c for c in collected.candidates if len(c.provides) == count]
+    everything = list(range(len(collected.graphs["main"].deps)))
+    covers = [(c,) for c in collected.candidates if list(c.provides) == everything]
+    copying = tuple(c for c in collected.candidates if c.recomputes)
+    shared = {binding for c in copying for binding in c.recomputes}
+    provided = [binding for c in copying for binding in c.provides]
+    return [*covers, copying] if sorted([*provided, *shared]) == everything else covers
 
 
 def _exact(pattern: Generator, case: Case, values: Mapping[str, Array]) -> list[Array]:

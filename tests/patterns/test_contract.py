@@ -93,4 +93,4 @@ def test_every_variant_matches_its_own_graph_once(pattern):
     for options in pattern.options():
         case = Case("variant", operands, {**plain[0].options, **options})
         mod, _ = testing.build(case, pattern.graph, "float32")
-        assert len(testing.candidates_of_everything(pattern, mod)) == 1, dict(options)
+        assert len(testing.covers_of_everything(pattern, mod)) == 1, dict(options)

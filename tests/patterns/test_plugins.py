@@ -187,7 +187,7 @@ class TestInstalled:
         name = entry.partition(":")[0]
         install(name, code, entry)
         found = collect(module, registry.default())
-        assert {c.pattern for c in found.candidates} == {"elementwise", "recompute"}
+        assert {c.pattern for c in found.candidates} == {"elementwise"}
         (rejection,) = found.rejections
         assert (rejection.pattern, rejection.bindings) == (name, ())
         assert reason in rejection.reason

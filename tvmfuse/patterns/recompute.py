@@ -14,46 +14,51 @@ import numpy as np
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.base import Case, Generator, Match, Operand
 from tvmfuse.patterns.dataflow import Dataflow
-from tvmfuse.patterns.elementwise import is_able, is_move
-
-_MAX_OPERATORS = 12
-_REDUCTIONS = frozenset(f"relax.{name}" for name in ("max", "mean", "min", "sum"))
+from tvmfuse.patterns.prologue import leading, readers
 
 
 def _stretched(op: Any, x: Any, y: Any, z: Any) -> Any:
-    return op.add(z, op.exp(op.add(x, y)))
+    raised = op.exp(op.add(x, y))
+    return op.add(z, raised), op.negative(raised)
 
 
 def _stretched_reference(x: Any, y: Any, z: Any) -> Any:
-    return z + np.exp(x + y)
+    return z + np.exp(x + y), -np.exp(x + y)
 
 
 def _summed(op: Any, x: Any, y: Any) -> Any:
-    return op.sum(op.multiply(op.negative(x), y), axis=[-1])
+    product = op.multiply(op.negative(x), y)
+    return op.sum(product, axis=[-1]), op.max(product, axis=[0])
 
 
 def _summed_reference(x: Any, y: Any) -> Any:
-    return (-x * y).sum(-1)
+    return (-x * y).sum(-1), (-x * y).max(0)
+
+
+def _read_once(op: Any, x: Any, y: Any) -> Any:
+    return op.sum(op.multiply(op.negative(x), y), axis=[-1])
 
 
 def _behind_a_product(op: Any, x: Any) -> Any:
-    return op.exp(op.matmul(x, x))
+    y = op.matmul(x, x)
+    return op.exp(y), op.sum(y)
 
 
 def _into_a_product(op: Any, x: Any) -> Any:
-    return op.matmul(x, op.exp(x))
+    y = op.exp(x)
+    return op.matmul(x, y), op.matmul(y, x)
 
 
 def _cases() -> tuple[Case, ...]:
     return (
         Case(
-            "a small tensor, stretched",
+            "a small tensor, stretched for two",
             {"x": Operand((5, 1)), "y": Operand((1, 7)), "z": Operand((3, 5, 7))},
             graph=_stretched,
             reference=_stretched_reference,
         ),
         Case(
-            "the terms of a sum",
+            "the terms of two reductions",
             {"x": Operand((6, 40)), "y": Operand((6, 1))},
             graph=_summed,
             reference=_summed_reference,
@@ -64,8 +69,9 @@ def _cases() -> tuple[Case, ...]:
 def _near_misses() -> tuple[Case, ...]:
     square = {"x": Operand((4, 4))}
     return (
+        Case("nobody else reads it", {**square, "y": Operand((4, 1))}, graph=_read_once),
         Case("a product leads to it", square, graph=_behind_a_product),
-        Case("a product reads it", square, graph=_into_a_product),
+        Case("products read it", square, graph=_into_a_product),
     )
 
 
@@ -77,24 +83,8 @@ class Recompute(Generator):
     near_misses = _near_misses()
 
     def find(self, flow: Dataflow, taken: Set[int]) -> Iterator[Match]:
-        """Yield each reader of a value that others read, too, with all that leads there."""
-        for reader, operator in enumerate(flow.operators):
-            is_reduction = operator in _REDUCTIONS and flow.groupable[reader]
-            if not is_reduction and not is_able(flow, reader):
-                continue
-            members = _leading(flow, reader)
-            if len(members) > 1:
+        """Yield each reader of a value that others read, too, with all that leads to it."""
+        for reader in readers(flow):
+            members = leading(flow, reader, is_wanted=lambda read, inside: True)
+            if flow.outputs(members) != (reader,):
                 yield Match(members, operators.family(flow.value(reader)))
-
-
-def _leading(flow: Dataflow, reader: int) -> tuple[int, ...]:
-    """Return a reader and the cheap operators that lead to it, the nearest ones first."""
-    members, open_ = {reader}, [reader]
-    while open_:
-        for read in flow.deps[open_.pop(0)]:
-            is_cheap = is_able(flow, read) or is_move(flow, read)
-            is_new = read not in members and flow.block_of[read] == flow.block_of[reader]
-            if is_cheap and is_new and len(members) < _MAX_OPERATORS:
-                members.add(read)
-                open_.append(read)
-    return tuple(sorted(members))

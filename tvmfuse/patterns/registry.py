@@ -25,6 +25,7 @@ from tvmfuse.patterns.lstm_cell import LstmCell
 from tvmfuse.patterns.matmul_bias_act import MatmulBiasAct
 from tvmfuse.patterns.narrow_matmul import NarrowMatmul
 from tvmfuse.patterns.norm_linear import NormLinear
+from tvmfuse.patterns.prologue import Prologue
 from tvmfuse.patterns.quantised import Quantised
 from tvmfuse.patterns.recompute import Recompute
 from tvmfuse.patterns.rope import Rope
@@ -127,5 +128,5 @@ def builtin() -> Registry:
         DepthwisePointwise(),
         ConvPool(),
     )
-    generic = (Siblings(), RowStatistics(), Level(), Elementwise(), Recompute())
+    generic = (Siblings(), RowStatistics(), Level(), Elementwise(), Prologue(), Recompute())
     return Registry((*named, *anchored, *generic))
