@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tvmfuse.cost import chained, extraction, kernel
+from tvmfuse.cost.alike import once
 from tvmfuse.cost.features import Features
 from tvmfuse.cost.rates import Rates
 from tvmfuse.cost.roofline import Roofline
@@ -97,6 +98,9 @@ class Learned:
 
     def predict_all(self, candidates: Sequence[Candidate]) -> list[RunTime]:
         """Return the run times of candidates, in order."""
+        return once(candidates, self._predict_unlike)
+
+    def _predict_unlike(self, candidates: Sequence[Candidate]) -> list[RunTime]:
         batch = _Batch(self.peaks, self.rates)
         placed = [batch.add(candidate) for candidate in candidates]
         predictions = self.kernels(batch.features)

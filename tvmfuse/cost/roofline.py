@@ -7,9 +7,11 @@ working set as in Roller and Welder.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tvmfuse.cost import chained, kernel, memory
+from tvmfuse.cost.alike import once
 from tvmfuse.cost.kernel import Kernel
 from tvmfuse.cost.rates import Rates
 from tvmfuse.plan import Candidate, Peaks, RunTime
@@ -49,6 +51,10 @@ class Roofline:
             unfused_us=unfused_us,
             doubt_us=_DOUBT * unfused_us,
         )
+
+    def predict_all(self, candidates: Sequence[Candidate]) -> list[RunTime]:
+        """Return the run times of candidates, in order."""
+        return once(candidates, lambda unlike: [self.predict(c) for c in unlike])
 
     def kernel_us(self, work: Kernel) -> float:
         """Return the run time of one kernel: start, compute and memory, in µs."""

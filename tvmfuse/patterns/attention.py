@@ -21,7 +21,7 @@ from tvmfuse.patterns.dataflow import Dataflow
 def _is_float32(flow: Dataflow, found: Attention) -> bool:
     return all(
         operators.dtype(flow.value(i)) in ("float32", "bool")
-        and all(isinstance(d, int) for d in operators.shape(flow.value(i)) or ("?",))
+        and all(isinstance(d, int) for d in flow.shapes[i] or ("?",))
         for i in found.members
     )
 

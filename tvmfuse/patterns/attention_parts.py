@@ -127,8 +127,7 @@ def _before_repeat(flow: Dataflow, view: View) -> tuple[View, int, list[int]] | 
     if merge is None or spread is None or part is None or flow.operators[part] != "relax.reshape":
         return None
     source = flow.value(part).args[0]
-    shapes = [operators.shape(flow.value(i)) for i in (spread, merge)]
-    whole, merged = shapes
+    whole, merged = flow.shapes[spread], flow.shapes[merge]
     if whole is None or len(whole) != max(_RANKS) + 1:
         return None
     batch, heads, group, *rest = whole
@@ -136,7 +135,7 @@ def _before_repeat(flow: Dataflow, view: View) -> tuple[View, int, list[int]] | 
         isinstance(heads, int)
         and isinstance(group, int)
         and operators.shape(source) == (batch, heads, *rest)
-        and operators.shape(flow.value(part)) == (batch, heads, 1, *rest)
+        and flow.shapes[part] == (batch, heads, 1, *rest)
         and merged == (batch, heads * group, *rest)
     )
     users = [set(flow.users[i]) for i in (merge, spread, part)]
@@ -158,7 +157,7 @@ def _source_of_view(flow: Dataflow, position: int | None, operator: str) -> int 
 def _scores(flow: Dataflow, softmax: int) -> tuple[int, list[int]] | None:
     """Return the product under a softmax and the steps between, first to last."""
     steps: list[int] = []
-    position, shape = softmax, operators.shape(flow.value(softmax))
+    position, shape = softmax, flow.shapes[softmax]
     while True:
         producers = [p for p in flow.deps[position] if _is_step(flow, p, position, shape)]
         if len(producers) != 1:
@@ -173,7 +172,7 @@ def _is_step(flow: Dataflow, producer: int, reader: int, shape: Any) -> bool:
     """Whether ``producer`` belongs to the scores that ``reader`` alone reads."""
     return (
         flow.operators[producer] in _STEPS | {"relax.matmul"}
-        and operators.shape(flow.value(producer)) == shape
+        and flow.shapes[producer] == shape
         and _sole_user(flow, producer) == reader
     )
 

@@ -192,7 +192,6 @@ def _is_pooling(flow: Dataflow, position: int) -> bool:
     operator, call = flow.operators[position], flow.value(position)
     if operator in _POOLINGS:
         return True
-    is_one_pixel = (operators.shape(call) or ())[2:] == (1, 1)
     if operator == "relax.nn.adaptive_avg_pool2d":
-        return is_one_pixel
+        return (flow.shapes[position] or ())[2:] == (1, 1)
     return operator == "relax.mean" and {int(a) % 4 for a in call.attrs.axis or ()} == {2, 3}

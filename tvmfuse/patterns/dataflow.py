@@ -118,6 +118,11 @@ class Dataflow:
         return tuple(_kind(self.value(i)) for i in range(len(self.bindings)))
 
     @cached_property
+    def shapes(self) -> tuple[tuple[int | str, ...] | None, ...]:
+        """Extents of what each binding computes, None where it is no tensor of known shape."""
+        return tuple(operators.shape(self.value(i)) for i in range(len(self.bindings)))
+
+    @cached_property
     def groupable(self) -> tuple[bool, ...]:
         """Whether each binding is an operator that can become a kernel of its own."""
         return tuple(operators.is_groupable(self.value(i)) for i in range(len(self.bindings)))

@@ -267,7 +267,7 @@ def _parts(
             if read in members and (stages[read], flow.block_of[read]) == place:
                 _join(part_of, part_of[read], part_of[position])
             elif are_siblings:
-                key = (read, *place, operators.shape(flow.value(position)))
+                key = (read, *place, flow.shapes[position])
                 _join(part_of, part_of[reader_of.setdefault(key, position)], part_of[position])
     whole = {id(part): part for part in part_of.values()}
     for part in whole.values():
@@ -284,7 +284,7 @@ def _same_loops(flow: Dataflow, part: list[int]) -> Iterator[list[int]]:
     leads: dict[int, set[object]] = {}
     inside, outputs = set(part), set(flow.outputs(part))
     for member in reversed(part):
-        shapes = {operators.shape(flow.value(member))} if member in outputs else set()
+        shapes = {flow.shapes[member]} if member in outputs else set()
         leads[member] = shapes.union(
             *(leads[user] for user in flow.users[member] if user in inside)
         )

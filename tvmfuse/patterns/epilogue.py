@@ -150,6 +150,6 @@ def _fits(flow: Dataflow, anchor: int, reader: int) -> bool:
     return (
         flow.kinds[reader] in ("elementwise", "broadcast")
         and flow.groupable[reader]
-        and operators.shape(flow.value(reader)) == operators.shape(flow.value(anchor))
+        and flow.shapes[reader] == flow.shapes[anchor]
         and flow.block_of[reader] == flow.block_of[anchor]
     )

@@ -69,13 +69,18 @@ def kind(call: Any) -> OpKind:
     call : relax.Call
         A normalised call of an operator.
     """
-    listed = _table().get(name(call), ("opaque", 0))[0]
+    listed = _listed(name(call))
     if listed != "elementwise":
         return listed
     out = shape(call)
     if all(shape(arg) == out for arg in tensors(call)):
         return "elementwise"
     return "broadcast"
+
+
+def is_elementwise(operator: str) -> bool:
+    """Tell whether an operator is "elementwise", or "broadcast" where an operand is stretched."""
+    return _listed(operator) == "elementwise"
 
 
 def family(call: Any) -> str:
@@ -132,9 +137,10 @@ def extents(ty: Any) -> tuple[int | str, ...] | None:
     """Return the extents of a tensor type, a symbolic one as text; None where unknown."""
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
+    # A slice is a list, read much faster than TVM's arrays are walked.
     return tuple(
         int(extent) if isinstance(extent, tirx.IntImm) else str(extent)
-        for extent in ty.shape.values
+        for extent in ty.shape.values[:]
     )
 
 
@@ -195,6 +201,10 @@ _FAMILY_OF_KIND: Mapping[OpKind, str] = MappingProxyType(
         "injective": "injective",
     }
 )
+
+
+def _listed(operator: str) -> OpKind:
+    return _table().get(operator, ("opaque", 0))[0]
 
 
 @cache

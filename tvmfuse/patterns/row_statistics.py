@@ -154,8 +154,8 @@ class _Rows:
         if flow.block_of[position] != self.block or not flow.groupable[position]:
             return False
         if flow.kinds[position] in ("elementwise", "broadcast"):
-            return operators.shape(flow.value(position)) in (self.full, self.kept)
-        is_kept = operators.shape(flow.value(position)) == self.kept
+            return flow.shapes[position] in (self.full, self.kept)
+        is_kept = flow.shapes[position] == self.kept
         return is_kept and _Rows.of(flow, position) == self
 
 
@@ -207,7 +207,7 @@ def _followed(flow: Dataflow, members: Set[int], reduction: int) -> set[int]:
     while len(found) < _MAX_OPERATORS and len(flow.users[last]) == 1:
         (reader,) = flow.users[last]
         fits = flow.kinds[reader] in ("elementwise", "broadcast") and flow.groupable[reader]
-        same = operators.shape(flow.value(reader)) == operators.shape(flow.value(reduction))
+        same = flow.shapes[reader] == flow.shapes[reduction]
         is_near = flow.block_of[reader] == flow.block_of[last]
         if not (fits and same and is_near and flow.is_convex(found | {reader})):
             break

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tvmfuse.plan.graph import OpGraph, OpNode, TensorInfo
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """One place in one module where operators may become one kernel.
 
@@ -45,6 +45,16 @@ class Candidate:
         return tuple(i for i in self.bindings if i not in self.recomputes)
 
     @property
+    def likeness(self) -> Hashable:
+        """What two candidates share that take equally long: all but where they are."""
+        graph = self.graph
+        ops = tuple(
+            (op.name, op.kind, op.inputs, op.outputs, op.flops, op.binding in self.recomputes)
+            for op in graph.ops
+        )
+        return self.pattern, self.family, graph.tensors, ops, graph.outputs
+
+    @property
     def label(self) -> str:
         """Short readable name: the operators in order."""
         return " + ".join(
@@ -52,7 +62,7 @@ class Candidate:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RunTime:
     """Run time of a candidate, in microseconds.
 
@@ -81,7 +91,7 @@ class RunTime:
         return abs(self.saved_us) < self.doubt_us
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rejection:
     """Why a match or candidate was not used.
 
@@ -107,7 +117,7 @@ class Rejection:
     time: RunTime | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Group:
     """A chosen candidate with its run time.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 OpKind = Literal[
@@ -59,18 +60,18 @@ class TensorInfo:
     dtype: str
     is_constant: bool = False
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of elements; a symbolic extent counts as 1."""
         return math.prod(d if isinstance(d, int) else 1 for d in self.shape)
 
-    @property
+    @cached_property
     def n_bytes(self) -> int:
         """Size in bytes; a symbolic extent counts as 1."""
         return self.size * _DTYPE_BYTES.get(self.dtype, 4)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpNode:
     """One operator of an :class:`OpGraph`.
 
@@ -99,7 +100,7 @@ class OpNode:
     label: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpGraph:
     """Operators and the tensors between them, in program order.
 

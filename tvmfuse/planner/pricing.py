@@ -50,16 +50,14 @@ def price(candidates: Sequence[Candidate], model: CostModel) -> list[Priced]:
     CostModelError
         The model gave a time that is not finite.
     """
-    copies = [(i, b) for i, candidate in enumerate(candidates) for b in candidate.recomputes]
-    alone = _predict([_alone(candidates[i], binding) for i, binding in copies], model)
-    alone_us: list[dict[int, float]] = [{} for _ in candidates]
-    for (i, binding), run_time in zip(copies, alone, strict=True):
-        alone_us[i][binding] = run_time.unfused_us
-    run_times = _predict(candidates, model)
-    return [
-        _checked(Priced(candidate, run_time, alone_us=copied), model)
-        for candidate, run_time, copied in zip(candidates, run_times, alone_us, strict=True)
-    ]
+    copied = {(c.function, binding): c for c in candidates for binding in c.recomputes}
+    alone = _predict([_alone(c, binding) for (_, binding), c in copied.items()], model)
+    alone_us = {place: time.unfused_us for place, time in zip(copied, alone, strict=True)}
+    priced = []
+    for candidate, time in zip(candidates, _predict(candidates, model), strict=True):
+        own_us = {b: alone_us[candidate.function, b] for b in candidate.recomputes}
+        priced.append(_checked(Priced(candidate, time, alone_us=own_us), model))
+    return priced
 
 
 def _predict(candidates: Sequence[Candidate], model: CostModel) -> Sequence[RunTime]:
@@ -94,7 +92,7 @@ def measure_doubtful(priced: Sequence[Priced], measure: Measure, budget_us: floa
     doubtful = [i for i, item in enumerate(priced) if item.time.is_doubtful]
     alike: dict[object, list[int]] = {}
     for i in sorted(doubtful, key=lambda i: (-priced[i].time.doubt_us, i)):
-        alike.setdefault(_key(priced[i].candidate), []).append(i)
+        alike.setdefault(priced[i].candidate.likeness, []).append(i)
     if not alike:
         return list(priced)
     asked = [priced[own[0]].candidate for own in alike.values()]
@@ -114,12 +112,3 @@ def _alone(candidate: Candidate, binding: int) -> Candidate:
     made = {i for op in ops for i in op.outputs}
     part = OpGraph(graph.tensors, ops, tuple(sorted(read - made)), tuple(sorted(made)))
     return Candidate("single", "", candidate.function, (binding,), part)
-
-
-def _key(candidate: Candidate) -> object:
-    """Return what two candidates share that take equally long."""
-    graph = candidate.graph
-    ops = tuple((op.name, op.inputs, op.outputs, op.flops) for op in graph.ops)
-    first = candidate.bindings[0]
-    copied = tuple(i - first for i in candidate.recomputes)
-    return candidate.pattern, candidate.family, graph.tensors, ops, graph.outputs, copied

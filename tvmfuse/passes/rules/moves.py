@@ -16,12 +16,14 @@ _TO_RESHAPE = ("relax.expand_dims", "relax.squeeze", "relax.flatten")
 def reshape_for_views(flow: Dataflow, position: int) -> Any:
     """Rewrite the other views, and transpositions of unit axes, as reshapes."""
     operator, call = flow.operators[position], flow.value(position)
-    shape = operators.shape(call) if operators.name(call) else None
+    if operator not in (*_TO_RESHAPE, _PERMUTE):
+        return None
+    shape = operators.shape(call)
     if shape is None or not all(isinstance(extent, int) for extent in shape):
         return None
-    if operator in _TO_RESHAPE or (operator == _PERMUTE and _moves_unit_axes_only(call)):
-        return relax.op.reshape(call.args[0], shape)
-    return None
+    if operator == _PERMUTE and not _moves_unit_axes_only(call):
+        return None
+    return relax.op.reshape(call.args[0], shape)
 
 
 def slices_for_split(flow: Dataflow, position: int) -> Any:

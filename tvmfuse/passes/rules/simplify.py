@@ -175,9 +175,7 @@ def drop_identity(flow: Dataflow, position: int) -> Any:
     operand = call.args[0]
     if operator == "relax.concat" and isinstance(operand, relax.Tuple):
         operand = operand.fields[0]
-    if not _same_type(operand, call):
-        return None
-    return operand if _hands_on(operator, call) else None
+    return operand if _hands_on(operator, call) and _same_type(operand, call) else None
 
 
 _CAN_BE_IDENTITY = (

@@ -8,7 +8,7 @@ from tvmfuse._tvm import relax
 from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 
-_RESHAPE = "relax.reshape"
+_RESHAPE, _PRODUCT = "relax.reshape", "relax.matmul"
 
 
 def view_before_norm(flow: Dataflow, position: int) -> Any:
@@ -29,7 +29,7 @@ def view_before_norm(flow: Dataflow, position: int) -> Any:
         return None
     if [int(axis) % len(before) for axis in inner.attrs.axes] != [len(before) - 1]:
         return None
-    if any(flow.kinds[user] != "matmul" for user in flow.users[position]):
+    if any(flow.operators[user] != _PRODUCT for user in flow.users[position]):
         return None
     x, *parameters = inner.args
     rows = relax.op.reshape(x, call.args[1])
@@ -48,12 +48,12 @@ def elementwise_before_view(flow: Dataflow, position: int) -> Any:
     Exporters flatten the rows of a linear layer and unfold its result; with the reshape
     behind what follows, activation and residual belong to the epilogue.
     """
-    if flow.kinds[position] not in ("elementwise", "broadcast"):
+    if not operators.is_elementwise(flow.operators[position]):
         return None
     call = flow.value(position)
-    whole = operators.shape(call)
     moved = next((arg for arg in call.args if _is_view_of_product(flow, position, arg)), None)
-    if moved is None or whole is None or operators.shape(moved) != whole or _is_symbolic(whole):
+    whole = operators.shape(call) if moved is not None else None
+    if whole is None or operators.shape(moved) != whole or _is_symbolic(whole):
         return None
     inner = flow.value(flow.position[moved]).args[0]
     shape = operators.shape(inner)
@@ -88,9 +88,9 @@ def _is_view_of_product(flow: Dataflow, position: int, arg: Any) -> bool:
     if source is None or flow.operators[source] != _RESHAPE:
         return False
     inner = flow.position.get(flow.value(source).args[0])
-    while inner is not None and flow.kinds[inner] in ("elementwise", "broadcast"):
+    while inner is not None and operators.is_elementwise(flow.operators[inner]):
         inner = flow.position.get(flow.value(inner).args[0])
-    return inner is not None and flow.kinds[inner] == "matmul"
+    return inner is not None and flow.operators[inner] == _PRODUCT
 
 
 def _is_symbolic(shape: Any) -> bool:
