@@ -156,6 +156,23 @@ def test_a_compile_is_told_how_to_plan() -> None:
     assert len(compiled.plan.groups) == 1
 
 
+def test_what_is_in_doubt_is_measured_and_its_measured_time_decides() -> None:
+    weight = relax.const(np.full((256, 512), 1 / 256, "float32"))
+    module = graphs.module(lambda x: relax.op.nn.relu(relax.op.matmul(x, weight)), (64, 256))
+    asked: dict[str, Any] = {"cost_model": "prior", "planner": "everything"}
+    (guessed,) = tvmfuse.compile(module, **asked).plan.groups
+    assert guessed.time.is_doubtful
+    assert guessed.predicted is None
+
+    plan = tvmfuse.compile(module, **asked, measure_budget="2m").plan
+    (decided,) = plan.groups
+    assert decided.predicted == guessed.time
+    assert min(decided.time.fused_us, decided.time.unfused_us) > 0
+    assert decided.time.fused_us != guessed.time.fused_us
+    # What was measured is known far better than what was predicted.
+    assert decided.time.doubt_us < 0.1 * decided.time.unfused_us
+
+
 def test_ill_formed_planning_is_refused_before_the_model_is_read() -> None:
     with pytest.raises(errors.CostModelError, match="knows optimal"):
         tvmfuse.compile("missing.onnx", planner="best")

@@ -46,6 +46,33 @@ def test_json_names_groups_nodes_and_times(cli: Cli, affine_onnx: Path) -> None:
     assert group["unfused_us"] > group["fused_us"] > 0
 
 
+def test_what_is_in_doubt_is_told_as_measured_beside_what_was_predicted(
+    cli: Cli, tmp_path: Path
+) -> None:
+    weight = numpy_helper.from_array(np.full((256, 512), 1 / 256, "float32"), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Relu", ["p"], ["y"]),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (64, width))
+        for name, width in (("x", 256), ("y", 512))
+    ]
+    graph = helper.make_graph(nodes, "linear", values[:1], values[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "linear.onnx"
+    onnx.save(model, path)
+
+    asked = ("--cost-model", "prior", "--planner", "everything", "--json")
+    (guessed,) = cli("explain", path, *asked).json["fused"]
+    (decided,) = cli("explain", path, *asked, "--measure-budget", "2m").json["fused"]
+    assert guessed["predicted"] is None
+    assert decided["predicted"]["fused_us"] == guessed["fused_us"]
+    assert decided["predicted"]["unfused_us"] == guessed["unfused_us"]
+    assert decided["fused_us"] > 0
+    assert decided["fused_us"] != guessed["fused_us"]
+
+
 def test_why_keeps_what_concerns_one_node(cli: Cli, affine_onnx: Path) -> None:
     node = cli("explain", affine_onnx, "--json").json["fused"][0]["nodes"][0]
     found = cli("explain", affine_onnx, "--why", node, "--json").json
