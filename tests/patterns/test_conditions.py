@@ -27,7 +27,7 @@ SHORTCUTS = {
     "level._joined: len(anchors) > 1": "one anchor has no free sibling",
     "elementwise._parts: read in members": "what is no member is of another stage",
     "elementwise._delayed: position in members": "parts grow by members only",
-    "recompute._leading: read not in members": "a set holds a member once",
+    "prologue.leading: read not in members": "a set holds a member once",
     "rope._ends: not (end in flow.escaping)": "what is returned is no part of what follows",
     "rope._ends: not (not is_join and flow.operators[user] not in (*_ARITHMETIC, _RESHAPE))": (
         "what follows another operator does not reach the slices"

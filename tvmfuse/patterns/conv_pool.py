@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmfuse.patterns import operators, references
+from tvmfuse.patterns import references
 from tvmfuse.patterns.base import Case, Generator, Match, Operand
 from tvmfuse.patterns.chains import chains, is_image, is_packed_conv, matches
 from tvmfuse.patterns.dataflow import Dataflow

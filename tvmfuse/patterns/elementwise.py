@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from tvmfuse.patterns import operators
 from tvmfuse.patterns.base import Case, Generator, Match, Operand
 from tvmfuse.patterns.dataflow import Dataflow
 

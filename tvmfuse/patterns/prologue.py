@@ -45,6 +45,20 @@ def _behind_a_product(op: Any, x: Any) -> Any:
     return op.exp(op.permute_dims(op.matmul(x, x), [1, 0]))
 
 
+def _into_a_product(op: Any, x: Any) -> Any:
+    return op.matmul(op.permute_dims(x, [1, 0]), x)
+
+
+def _read_twice(op: Any, x: Any) -> Any:
+    turned = op.permute_dims(x, [1, 0])
+    return op.add(turned, x), op.sum(turned, axis=[-1])
+
+
+def _returned(op: Any, x: Any) -> Any:
+    turned = op.permute_dims(x, [1, 0])
+    return op.add(turned, x), turned
+
+
 def _cases() -> tuple[Case, ...]:
     return (
         Case(
@@ -67,6 +81,9 @@ def _near_misses() -> tuple[Case, ...]:
     return (
         Case("nothing is moved", square, graph=_without_a_move),
         Case("a product leads to it", square, graph=_behind_a_product),
+        Case("a product reads it", square, graph=_into_a_product),
+        Case("what is moved is read elsewhere", square, graph=_read_twice),
+        Case("what is moved is returned", square, graph=_returned),
     )
 
 
