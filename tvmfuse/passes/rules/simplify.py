@@ -175,7 +175,9 @@ def drop_identity(flow: Dataflow, position: int) -> Any:
     operand = call.args[0]
     if operator == "relax.concat" and isinstance(operand, relax.Tuple):
         operand = operand.fields[0]
-    return operand if _hands_on(operator, call) and _same_type(operand, call) else None
+    if not _same_type(operand, call):
+        return None
+    return operand if _hands_on(operator, call) else None
 
 
 _CAN_BE_IDENTITY = (
