@@ -2,7 +2,9 @@
 
 Ours are counted in the scheduled module, TVM's after its pipeline "zero" (FuseOps and
 FuseTIR), ONNX Runtime's as the nodes of the graph that it optimised, Inductor's by its
-own metrics. Each model has a process of its own::
+own metrics, XLA's as the instructions of its optimised program that do work. Each count has a
+process of its own; XLA runs in the environment of ``peers.py``, torch.compile in that of the
+benchmarks, where they are there. What was counted is kept: run it again to go on::
 
     python scripts/bench/fusion_counts.py --models models --exported models/bench
 """
@@ -14,17 +16,20 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from coverage_table import Entry, StepError, read_entries, run_json, sample_all
 
 HERE = Path(__file__).parent
 TORCH = HERE.parents[1] / ".venv-bench" / "bin" / "python"
+XLA = HERE.parents[1] / ".venv-peers" / "xla" / "bin" / "python"
+SIDES = ("ours", "tvm", "onnxruntime", "inductor", "xla")
 
 # Nodes of ONNX Runtime and calls of ours that no processor time goes to.
 _FREE_NODES = frozenset({"Constant", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
@@ -38,15 +43,15 @@ class Row:
     ----------
     name : str
         The model's name.
-    ours, tvm, onnxruntime, inductor : int, optional
+    ours, tvm, onnxruntime, inductor, xla : int, optional
         Kernels of one inference; None where a side does not run the model.
     conversions : int, optional
         Those of ours that only give a tensor another layout.
     gain_us : float, optional
         How much less time our plan is predicted to take than TVM's choice from the same
         candidates, in µs.
-    cause : str
-        Why a number is missing.
+    causes : Mapping of str to str
+        Why a number is missing, by the side.
     """
 
     name: str
@@ -54,9 +59,14 @@ class Row:
     tvm: int | None = None
     onnxruntime: int | None = None
     inductor: int | None = None
+    xla: int | None = None
     conversions: int | None = None
     gain_us: float | None = None
-    cause: str = ""
+    causes: Mapping[str, str] = field(default_factory=dict)
+
+    def is_known(self, side: str) -> bool:
+        """Tell whether a side was counted, or could not be."""
+        return getattr(self, side) is not None or side in self.causes
 
     @property
     def excess(self) -> str:
@@ -76,18 +86,29 @@ class Row:
         return text
 
 
-def examine(entry: Entry, *, limit_s: float) -> Row:
-    """Count the kernels of one model by all sides, in processes of their own."""
-    shapes = {name: list(array.shape) for name, array in sample_all(entry).items()}
+def examine(known: Row, entry: Entry, sides: Sequence[str], *, limit_s: float) -> Row:
+    """Count the kernels of one model by the sides that did not yet, each in its own process."""
+    samples = sample_all(entry)
+    shapes = {name: list(array.shape) for name, array in samples.items()}
     given = json.dumps({"path": str(entry.path), "shapes": shapes})
     counted: dict[str, Any] = {}
-    causes = []
-    for side in ("ours", "tvm", "onnxruntime"):
+    causes = dict(known.causes)
+    for side in sides:
+        if known.is_known(side):
+            continue
         try:
-            counted |= run_json([__file__, "--one", side, given], limit_s=limit_s)
+            match side:
+                case "inductor":
+                    counted[side] = printed(
+                        TORCH, HERE / "fusion_counts_torch.py", entry.name, limit_s=limit_s
+                    )
+                case "xla":
+                    counted[side] = by_xla(entry.path, samples, limit_s=limit_s)
+                case _:
+                    counted |= run_json([__file__, "--one", side, given], limit_s=limit_s)
         except StepError as step:
-            causes.append(f"{side}: {step.cause}")
-    return Row(entry.name, **counted, inductor=by_inductor(entry, limit_s), cause="; ".join(causes))
+            causes[side] = step.cause
+    return replace(known, **counted, causes=causes)
 
 
 def count_ours(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -171,22 +192,32 @@ def working_nodes(graph: onnx.GraphProto) -> int:
     return count
 
 
-def by_inductor(entry: Entry, limit_s: float) -> int | None:
-    """Count the kernels of torch.compile, where there is torch and the network is built in it."""
-    if not TORCH.exists():
+def by_xla(path: Path, inputs: Mapping[str, Any], *, limit_s: float) -> int | None:
+    """Count the kernels of XLA, where its environment is."""
+    with tempfile.TemporaryDirectory() as folder:
+        feeds = Path(folder) / "inputs.npz"
+        np.savez(feeds, **inputs)
+        return printed(XLA, HERE / "fusion_counts_xla.py", path, feeds, limit_s=limit_s)
+
+
+def printed(python: Path, *command: object, limit_s: float) -> int | None:
+    """Return the number that a script prints last; None where its interpreter is not there.
+
+    Raises
+    ------
+    StepError
+        It failed, or took too long.
+    """
+    if not python.exists():
         return None
-    script = HERE / "fusion_counts_torch.py"
+    line = [str(python), *map(str, command)]
     try:
-        done = subprocess.run(
-            [TORCH, script, entry.name],
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            check=False,
-        )
+        done = subprocess.run(line, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired:
-        return None
-    return int(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+        raise StepError("timed out", f"not done after {limit_s:.0f} s") from None
+    if done.returncode:
+        raise StepError("failed", (done.stderr.strip().splitlines() or ["nothing said"])[-1])
+    return int(done.stdout.splitlines()[-1])
 
 
 def _dynamic(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
@@ -206,14 +237,31 @@ def markdown(rows: Sequence[Row]) -> str:
         f"{date.today()}, kernels of one inference on a CPU; for ONNX Runtime the nodes of its "
         "optimised graph that do work. A dash: the side does not run the model, or was not asked.",
         "",
-        "| model | tvmfuse | TVM | ONNX Runtime | torch.compile | where there are more, and why |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| model | tvmfuse | TVM | ONNX Runtime | torch.compile | XLA "
+        "| where there are more, and why |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        counts = (row.ours, row.tvm, row.onnxruntime, row.inductor)
+        counts = (row.ours, row.tvm, row.onnxruntime, row.inductor, row.xla)
         cells = ["–" if count is None else str(count) for count in counts]
         lines.append(f"| {row.name} | {' | '.join(cells)} | {row.excess} |")
     return "\n".join(lines) + "\n"
+
+
+_COUNTERS: Mapping[str, Callable[[Path, Mapping[str, Sequence[int]]], dict[str, Any]]] = {
+    "ours": count_ours,
+    "tvm": count_tvm,
+    "onnxruntime": count_onnxruntime,
+}
+
+
+def side_names(text: str) -> list[str]:
+    """Return the sides of a list with commas."""
+    names = text.split(",")
+    for name in names:
+        if name not in SIDES:
+            raise argparse.ArgumentTypeError(f"choose from {', '.join(SIDES)}, not {name!r}")
+    return names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -222,14 +270,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models; all when none is given")
     parser.add_argument("--models", type=Path, metavar="DIR")
     parser.add_argument("--exported", type=Path, metavar="DIR")
+    parser.add_argument("--sides", type=side_names, default=SIDES, metavar="NAME,...")
+    parser.add_argument("--again", action="store_true", help="forget what was counted")
     parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="per side")
     parser.add_argument("--results", type=Path, default=HERE / "results", metavar="DIR")
     parser.add_argument("--one", nargs=2, metavar=("SIDE", "JSON"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.one:
         side, given = args.one[0], json.loads(args.one[1])
-        counters = {"ours": count_ours, "tvm": count_tvm, "onnxruntime": count_onnxruntime}
-        print(json.dumps(counters[side](Path(given["path"]), given["shapes"])))
+        print(json.dumps(_COUNTERS[side](Path(given["path"]), given["shapes"])))
         return 0
     entries = [
         entry
@@ -237,13 +286,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if entry.path.exists() and (not args.names or entry.name in args.names)
     ]
     args.results.mkdir(parents=True, exist_ok=True)
-    rows = []
+    report = args.results / "fusion_counts.json"
+    known = [] if args.again or not report.exists() else json.loads(report.read_text())
+    rows = {row["name"]: Row(**row) for row in known}
     for entry in entries:
-        rows.append(examine(entry, limit_s=args.limit))
-        print(markdown(rows).splitlines()[-1], rows[-1].cause, flush=True)
-        (args.results / "fusion_counts.md").write_text(markdown(rows), encoding="utf-8")
-        report = json.dumps([asdict(row) for row in rows], indent=1)
-        (args.results / "fusion_counts.json").write_text(report + "\n", encoding="utf-8")
+        before = rows.get(entry.name, Row(entry.name))
+        rows[entry.name] = row = examine(before, entry, args.sides, limit_s=args.limit)
+        text = markdown(list(rows.values()))
+        causes = "; ".join(f"{side}: {cause}" for side, cause in row.causes.items())
+        print(markdown([row]).splitlines()[-1], causes, flush=True)
+        (args.results / "fusion_counts.md").write_text(text, encoding="utf-8")
+        text = json.dumps([asdict(row) for row in rows.values()], indent=1)
+        report.write_text(text + "\n", encoding="utf-8")
     return 0
 
 

@@ -84,6 +84,15 @@ def test_planner_takes_it(model: CostModel) -> None:
     assert len(found.groups) == 1
 
 
-def test_learned_model_answers_in_batches() -> None:
-    assert isinstance(Learned(measured.trained(), measured.PEAKS), BatchCostModel)
-    assert not isinstance(Roofline(measured.PEAKS), BatchCostModel)
+def test_models_answer_in_batches(model: CostModel) -> None:
+    assert isinstance(model, BatchCostModel)
+
+
+def test_what_repeats_is_as_one_by_one_and_copies_are_told_apart(model: CostModel) -> None:
+    graph = measured.elementwise(4096, 3)
+    candidates = [
+        candidate(graph, recomputes=copied) for copied in ((), (0,), (), (0, 1), (0,), ())
+    ]
+    times = [item.time for item in price(candidates, model)]
+    assert times == [model.predict(c) for c in candidates]
+    assert len(set(times)) == 3

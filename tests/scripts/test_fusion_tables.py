@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import coverage_table
@@ -29,6 +31,7 @@ def test_kernels_are_counted_on_every_side(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fusion_counts, "TORCH", models / "no torch")
+    monkeypatch.setattr(fusion_counts, "XLA", models / "no xla")
     options = ["--models", str(models), "--exported", str(models), "--results", str(models)]
     assert fusion_counts.main(options) == 0
     (row,) = json.loads((models / "fusion_counts.json").read_text())
@@ -38,6 +41,25 @@ def test_kernels_are_counted_on_every_side(
     assert row["gain_us"] >= 0
     assert "| dense | 1 |" in (models / "fusion_counts.md").read_text()
     assert "| dense | 1 |" in capsys.readouterr().out
+
+
+def test_what_was_counted_is_kept(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = fusion_counts.Row("dense", ours=7, causes={"onnxruntime": "it said no"})
+    (models / "fusion_counts.json").write_text(json.dumps([dataclasses.asdict(known)]))
+    options = ["--models", str(models), "--exported", str(models), "--results", str(models)]
+    assert fusion_counts.main([*options, "--sides", "ours,tvm,onnxruntime"]) == 0
+    (row,) = json.loads((models / "fusion_counts.json").read_text())
+    assert (row["ours"], row["onnxruntime"]) == (7, None)
+    assert row["tvm"] >= 1
+
+
+def test_a_number_that_another_interpreter_prints_is_taken_and_an_error_is_a_cause() -> None:
+    python = Path(sys.executable)
+    assert fusion_counts.printed(python, "-c", "print('first'); print(12)", limit_s=60) == 12
+    assert fusion_counts.printed(Path("no python"), "-c", "", limit_s=60) is None
+    with pytest.raises(coverage_table.StepError) as caught:
+        fusion_counts.printed(python, "-c", "raise SystemExit('no kernel')", limit_s=60)
+    assert caught.value.cause == "no kernel"
 
 
 def test_more_kernels_are_explained_by_time() -> None:

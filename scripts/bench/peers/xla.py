@@ -30,14 +30,19 @@ def load(
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     # What was compiled stays beside the model for the next process.
     jax.config.update("jax_compilation_cache_dir", str(Path(model).parent / f"xla-{threads}"))
+    inputs = dict(feeds)
+    call = compiled(model, inputs)
+    return lambda: [np.asarray(output) for output in call(inputs)], f"jax {jax.__version__}"
+
+
+def compiled(model: str, inputs: dict[str, Array]) -> Any:
+    """Return an ONNX file as an executable of jax, for inputs of these shapes."""
     jax.config.update("jax_enable_x64", True)  # noqa: FBT003 - ONNX's indices are int64
     # Shapes may come from Constant nodes; a wrong result would be found out.
     config.update("jaxort_only_allow_initializers_as_static_args", False)  # noqa: FBT003
-    inputs = dict(feeds)
     function, weights = call_onnx.call_onnx_model(onnx.load(model), inputs)
     # Weights are closed over: constants, as they are for every other side.
-    compiled = jax.jit(lambda given: function(weights, given)).lower(inputs).compile()
-    return lambda: [np.asarray(output) for output in compiled(inputs)], f"jax {jax.__version__}"
+    return jax.jit(lambda given: function(weights, given)).lower(inputs).compile()
 
 
 def layer_norm(
