@@ -11,9 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parent / "peers"))
-import xla
-
 # What the entry computation of the optimised program lists and no processor time goes to.
 _FREE = frozenset(
     {
@@ -39,6 +36,14 @@ def count(program: str) -> int:
     return sum(match[1] not in _FREE for match in found if match)
 
 
+def main(model: str, inputs: str) -> None:
+    """Compile a model for inputs of the shapes in a file, and print the count."""
+    sys.path.append(str(Path(__file__).parent / "peers"))
+    import xla  # there is jax in the environment of the peer only
+
+    with np.load(inputs) as feeds:
+        print(count(xla.compiled(model, dict(feeds)).as_text()))
+
+
 if __name__ == "__main__":
-    with np.load(sys.argv[2]) as inputs:
-        print(count(xla.compiled(sys.argv[1], dict(inputs)).as_text()))
+    main(*sys.argv[1:])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import coverage_table
 import fusion_counts
+import fusion_counts_xla
 import fusion_regressions
 import kernel_models
 import onnx
@@ -60,6 +61,27 @@ def test_a_number_that_another_interpreter_prints_is_taken_and_an_error_is_a_cau
     with pytest.raises(coverage_table.StepError) as caught:
         fusion_counts.printed(python, "-c", "raise SystemExit('no kernel')", limit_s=60)
     assert caught.value.cause == "no kernel"
+
+
+def test_kernels_of_an_xla_program_are_those_of_its_entry_that_do_work() -> None:
+    program = """HloModule jit_f, entry_computation_layout={(f32[2,4]{1,0})->(f32[2,8]{1,0})}
+
+%fused_computation (param_0: f32[2,8]) -> f32[2,8] {
+  %param_0 = f32[2,8]{1,0} parameter(0)
+  ROOT %tanh.1 = f32[2,8]{1,0} tanh(%param_0)
+}
+
+ENTRY %main.7 (Arg_0.1: f32[2,4]) -> (f32[2,8]) {
+  %Arg_0.1 = f32[2,4]{1,0} parameter(0), metadata={op_name="x"}
+  %constant.2 = f32[4,8]{1,0} constant({...})
+  %custom-call.3 = (f32[2,8]{1,0}, s8[64]{0}) custom-call(%Arg_0.1, %constant.2)
+  %get-tuple-element.4 = f32[2,8]{1,0} get-tuple-element(%custom-call.3), index=0
+  %bitcast.5 = f32[2,8]{1,0} bitcast(%get-tuple-element.4)
+  %fusion = f32[2,8]{1,0} fusion(%bitcast.5), kind=kLoop, calls=%fused_computation
+  ROOT %tuple.6 = (f32[2,8]{1,0}) tuple(%fusion)
+}
+"""
+    assert fusion_counts_xla.count(program) == 2
 
 
 def test_more_kernels_are_explained_by_time() -> None:
