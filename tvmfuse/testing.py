@@ -241,7 +241,9 @@ def covers_of_everything(pattern: Generator, mod: Any) -> list[tuple[Candidate, 
     """
     collected = collect(mod, Registry((pattern,)))
     everything = list(range(len(collected.graphs["main"].deps)))
-    covers = [(c,) for c in collected.candidates if list(c.provides) == everything]
+    covers: list[tuple[Candidate, ...]] = [
+        (c,) for c in collected.candidates if list(c.provides) == everything
+    ]
     copying = tuple(c for c in collected.candidates if c.recomputes)
     shared = {binding for c in copying for binding in c.recomputes}
     provided = [binding for c in copying for binding in c.provides]

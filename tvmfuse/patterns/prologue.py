@@ -101,7 +101,7 @@ class Prologue(Generator):
                 flow,
                 reader,
                 is_wanted=lambda read, inside: (
-                    read not in flow.escaping and inside.issuperset(flow.users[read])
+                    read not in flow.escaping and inside >= set(flow.users[read])
                 ),
             )
             if any(is_move(flow, member) for member in members):
