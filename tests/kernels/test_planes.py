@@ -64,6 +64,8 @@ DEPTHWISE = [
     depthwise("one pixel", GEOMETRIES["3 x 3"], (1, 5, 1, 1)),
     depthwise("a row", Window((1, 3), padding=(0, 1, 0, 1)), (1, 3, 1, 70)),
     depthwise("a wide prime", GEOMETRIES["3 x 3"], (1, 2, 3, 67)),
+    depthwise("several planes at once", GEOMETRIES["3 x 3"], (2, 8, 7, 7)),
+    depthwise("several planes at once, stride 2", GEOMETRIES["stride 2"], (1, 12, 14, 14)),
     depthwise("several bands", GEOMETRIES["stride 2"], (1, 2, 90, 96)),
 ]
 POINTWISE = [
@@ -93,10 +95,14 @@ def test_depthwise_alone_equals_numpy(case: Case) -> None:
     check(case, MACHINES["8 lanes"], "planes")
 
 
-@pytest.mark.parametrize("groups", [5, 1], ids=["depthwise", "one by one"])
-def test_nan_and_infinity_reach_just_the_windows_that_cover_them(groups: int) -> None:
+@pytest.mark.parametrize(
+    ("groups", "lanes"),
+    [(5, "8 lanes"), (5, "16 lanes"), (1, "8 lanes")],
+    ids=["depthwise", "depthwise, rows of one vector", "one by one"],
+)
+def test_nan_and_infinity_reach_just_the_windows_that_cover_them(groups: int, lanes: str) -> None:
     cases = {5: DEPTHWISE[0], 1: one_by_one("", IMAGE, 7)}
-    case, machine = cases[groups], MACHINES["8 lanes"]
+    case, machine = cases[groups], MACHINES[lanes]
     x, weight = (testing.random_array(s, "float32", seed=i) for i, s in enumerate(case.shapes))
     x[0, 0, 0, 0], x[0, 1, -1, -1], x[1, 2, 4, 0] = np.nan, np.inf, -np.inf
     forms = case.forms(machine) if case.forms else (PLAIN, PLAIN)

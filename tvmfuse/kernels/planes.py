@@ -4,9 +4,11 @@ A lone convolution of plain tensors, or an island among others, would be copied 
 channel blocks and back; here every task copies the rows of one channel into a scratch
 plane with zeros around, sums a few rows of results at once over it, so that each vector
 of the image serves all the windows that it is part of, and writes them where they belong.
-The rows of the scratch plane are whole vectors, so no sum has a slow tail. With a stride
-along the width the sums between the results are computed, too, and dropped: vectors that
-skip elements would cost more.
+The rows of the scratch plane are whole vectors, so no sum has a slow tail. Where one vector
+holds a row, zeros on both sides of it would be more than the row itself: such a plane is
+copied as one line of numbers, and the sums leave out what belongs to the rows above and
+below. With a stride along the width the sums between the results are computed, too, and
+dropped: vectors that skip elements would cost more.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from typing import Any
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.kernels import blocks
-from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Choose, Loop, Schedule
+from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine, ceil_div, divisors, round_up
 
 Tensor = Any  # te.Tensor
 
 _MAX_ROWS = 8
+_MAX_TOGETHER = 4
 _MAX_PIECE = 64
 _MAX_UNROLLED = 256  # multiply-adds in one step
 _UNROLLED_ROW = 25
@@ -32,24 +35,26 @@ _PLANE_BYTES = 16 << 10  # of scratch, for the first-level cache
 
 
 @dataclass(frozen=True)
-class _Plane:
-    """The scratch plane: rows of ``piece`` elements times ``pieces``.
+class _Line:
+    """How a line of numbers with zeros around lies in scratch: in pieces of equal length.
 
     Parameters
     ----------
     piece : int
-        Divides the width, so that no piece holds both the image and what is around.
-    before, pieces : int
-        Pieces of zeros before the image, and pieces of a row in all.
+        Divides the length, so that no piece holds both numbers and what is around.
+    before, inside, pieces : int
+        Pieces of zeros before the numbers, pieces of these, and pieces in all.
     """
 
     piece: int
     before: int
+    inside: int
     pieces: int
 
-    def at(self, column: Any) -> tuple[Any, Any]:
-        """Return where a column lies; the image begins at ``before * piece``."""
-        return column // self.piece, column % self.piece
+    def at(self, place: Any) -> tuple[Any, Any]:
+        """Return where a number lies; the first one's place is 0."""
+        stored = place + self.before * self.piece
+        return stored // self.piece, stored % self.piece
 
 
 def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
@@ -81,23 +86,40 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
     tile = _tile(out_h, window, machine)
     rows = round_up(out_h, tile)
     span, _ = window.span(rows, 1)
-    plane = _plane(width, left, columns + (kernel_w - 1) * dw)
-    shift = plane.before * plane.piece - left
+    reach = columns - left + (kernel_w - 1) * dw  # of the columns that are read
+    is_flat = columns == lanes
+    if is_flat:
+        line = _line(height * width, top * width + left, (span - 1 - top) * width + reach)
+    else:
+        line = _line(width, left, reach)
 
     def element(n: Any, c: Any, h: Any, part: Any, i: Any) -> Any:
-        within = [h >= top, h < height + top]
-        within += [part >= plane.before, part < plane.before + width // plane.piece]
-        column = (part - plane.before) * plane.piece + i
-        return te.if_then_else(te.all(*within), x[n, c, h - top, column], tirx.const(0, x.dtype))
+        within = [part >= line.before, part < line.before + line.inside]
+        place = (part - line.before) * line.piece + i
+        if is_flat:
+            value = x[n, c, place // width, place % width]
+        else:
+            within += [h >= top, h < height + top]
+            value = x[n, c, h - top, place]
+        return te.if_then_else(te.all(*within), value, tirx.const(0, x.dtype))
 
-    shape = (batch, channels, span, plane.pieces, plane.piece)
+    shape = (batch, channels, 1 if is_flat else span, line.pieces, line.piece)
     padded = te.compute(shape, element, name="pad", attrs={ROLE: "pad"})
+
+    def pixel(n: Any, c: Any, row: Any, column: Any) -> Any:
+        if not is_flat:
+            return padded[(n, c, row, *line.at(column))]
+        value = padded[(n, c, 0, *line.at((row - top) * width + column))]
+        # Of floats TVM concludes nothing for the index: every lane is loaded, so it has to exist.
+        place = tirx.Cast("float32", column)
+        inside = te.all(place >= tirx.const(0, "float32"), place < tirx.const(width, "float32"))
+        return tirx.Select(inside, value, tirx.const(0, x.dtype))
+
     kh, kw = te.reduce_axis((0, kernel_h), "kh"), te.reduce_axis((0, kernel_w), "kw")
     result = te.compute(
         (batch, channels, rows, columns // sw, sw),
         lambda n, c, h, w, i: te.sum(
-            padded[(n, c, h * sh + kh * dh, *plane.at(w * sw + i + kw * dw + shift))]
-            * weight[c, 0, kh, kw],
+            pixel(n, c, h * sh + kh * dh, w * sw + i + kw * dw - left) * weight[c, 0, kh, kw],
             axis=[kh, kw],
         ),
         name="depthwise",
@@ -121,19 +143,18 @@ def _tile(rows: int, window: Window, machine: Machine) -> int:
     return min(range(1, limit + 1), key=lambda tile: (cost(tile), tile))
 
 
-def _plane(width: int, left: int, columns: int) -> _Plane:
-    """Return the rows that hold ``left`` zeros, the image, and zeros up to ``columns``."""
+def _line(length: int, before: int, after: int) -> _Line:
+    """Return the line that holds ``before`` zeros, the numbers, and zeros up to ``after``."""
 
-    def plane(piece: int) -> _Plane:
-        before = ceil_div(left, piece)
-        least = before + width // piece
-        return _Plane(piece, before, max(least, ceil_div(before * piece - left + columns, piece)))
+    def cut(piece: int) -> _Line:
+        zeros, inside = ceil_div(before, piece), length // piece
+        return _Line(piece, zeros, inside, zeros + max(inside, ceil_div(after, piece)))
 
-    def cost(found: _Plane) -> float:
+    def cost(found: _Line) -> float:
         vectors = bin(found.piece).count("1") if found.piece < 16 else found.piece / 16
         return found.pieces * (1.0 + vectors)
 
-    return min((plane(d) for d in divisors(width) if d <= _MAX_PIECE), key=cost)
+    return min((cut(d) for d in divisors(length) if d <= _MAX_PIECE), key=cost)
 
 
 def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
@@ -153,9 +174,10 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     skipped = blocks.extent(sch, columns[1])
     bands = _bands(sch, pad, blocks.extent(sch, h), tile, choose)
     h_band, h_tile, h_in = blocks.split(sch, h, [bands, None, tile])
+    c_task, c_in = blocks.split(sch, c, [None, _together(sch, pad, c, choose)])
     vectors, vector = blocks.split(sch, sch.fuse(*columns), [None, lanes])
-    sch.reorder(n, c, h_band, h_tile, vectors, kh, kw, h_in, vector)
-    task = blocks.parallel(sch, [n, c, h_band], anchor, choose)
+    sch.reorder(n, c_task, h_band, c_in, h_tile, vectors, kh, kw, h_in, vector)
+    task = blocks.parallel(sch, [n, c_task, h_band], anchor, choose)
     sch.reverse_compute_at(out, h_tile, preserve_unit_loops=True)
     sch.compute_at(pad, task, preserve_unit_loops=True)
     _copy(sch, sch.get_loops(pad)[-1])
@@ -179,13 +201,26 @@ def _unrolled(sch: Schedule, window: Sequence[Loop], tile: int) -> Sequence[Loop
     return window[1:] if row <= _UNROLLED_ROW else ()
 
 
-def _bands(sch: Schedule, pad: Any, rows: int, tile: int, choose: Choose) -> int:
+def _bands(sch: Schedule, pad: Block, rows: int, tile: int, choose: Choose) -> int:
     """Cut the rows of a channel so that the scratch plane of each part fits the cache."""
     _, _, span, pieces, piece = blocks.axis_extents(sch, pad, reduced=False)
     tiles = ceil_div(rows, tile)
     options = divisors(tiles)
     fit = [d for d in options if 4 * span * pieces * piece <= d * _PLANE_BYTES]
     return int(choose("bands", options, default=min(fit, default=tiles)))
+
+
+def _together(sch: Schedule, pad: Block, channels: Loop, choose: Choose) -> int:
+    """Choose how many channels are copied before they are summed.
+
+    What has just been stored in pieces of another length cannot be loaded before it is in
+    the cache: with one small plane at a time, the sums would wait for that.
+    """
+    _, _, lines, pieces, piece = blocks.axis_extents(sch, pad, reduced=False)
+    options = [d for d in divisors(blocks.extent(sch, channels)) if d <= _MAX_TOGETHER]
+    limit = _PLANE_BYTES // (4 * pieces * piece) if lines == 1 else 1
+    default = max((d for d in options if d <= limit), default=1)
+    return int(choose("channels", options, default=default))
 
 
 def _copy(sch: Schedule, loop: Loop) -> None:
