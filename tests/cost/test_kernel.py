@@ -97,6 +97,22 @@ def test_empty_and_symbolic_tensors_are_counted():
     assert kernel.apart(graph)[0].total_bytes == 0
 
 
+def test_padding_is_copied_once_for_all_windows_of_a_convolution() -> None:
+    tensors = (
+        TensorInfo((1, 8, 6, 6), "int8"),
+        TensorInfo((1, 8, 8, 8), "int8"),
+        TensorInfo((8, 1, 3, 3), "int8", is_constant=True),
+        TensorInfo((1, 8, 6, 6), "int32"),
+    )
+    ops = (
+        OpNode("relax.nn.pad", "injective", (0,), (1,), 8 * 8 * 8, 0),
+        OpNode("relax.nn.conv2d", "conv", (1, 2), (3,), 2 * 9 * 8 * 6 * 6, 1),
+    )
+    (fused,) = kernel.together(OpGraph(tensors, ops, (0, 2), (3,)))
+    apart = kernel.apart(OpGraph(tensors, ops, (0, 2), (3,)))
+    assert fused.total_flops == sum(part.total_flops for part in apart)
+
+
 def test_attention_repeats_nothing_between_its_products() -> None:
     rows, keys, depth = 128, 128, 64
     tensors = tuple(

@@ -11,6 +11,8 @@ from tvmfuse.plan import INLINED, OpGraph, OpKind, OpNode
 
 # Families that compute every value once, because they keep it in a tile.
 _KEEPS_TILES = frozenset({"attention"})
+# Part of the scratch image that a convolution copies for all windows that cover a pixel.
+_COPIED_ONCE = frozenset({"relax.nn.pad"})
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,8 @@ def _repeats(graph: OpGraph) -> tuple[float, ...]:
     uses: defaultdict[int, float] = defaultdict(float)
     repeats = []
     for op in reversed(graph.ops):
-        times = max((uses[i] for i in op.outputs), default=1.0) if op.kind in INLINED else 1.0
+        is_inlined = op.kind in INLINED and op.name not in _COPIED_ONCE
+        times = max((uses[i] for i in op.outputs), default=1.0) if is_inlined else 1.0
         repeats.append(max(1.0, times))
         for index in op.inputs:
             uses[index] = max(uses[index], repeats[-1] * _reads(graph, op, index))

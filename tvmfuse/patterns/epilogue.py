@@ -44,6 +44,17 @@ def _pool_then_rescale_reference(x: Any, scale: Any) -> Any:
     return pooled * scale + scale
 
 
+def _padded_bytes(op: Any, x: Any, weight: Any, scale: Any) -> Any:
+    padded = op.nn.pad(x, (0, 0, 0, 0, 1, 1, 1, 1), pad_value=3.0)
+    sums = op.nn.conv2d(padded, weight, groups=4, out_dtype="int32")
+    return op.multiply(op.astype(sums, "float32"), scale)
+
+
+def _padded_bytes_reference(x: Any, weight: Any, scale: Any) -> Any:
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=3)
+    return references.conv2d(padded, weight, groups=4) * scale
+
+
 def _mean_then_root(op: Any, x: Any) -> Any:
     return op.sqrt(op.abs(op.mean(x, axis=[1], keepdims=True)))
 
@@ -77,6 +88,16 @@ def _cases() -> tuple[Case, ...]:
             reference=_pool_then_rescale_reference,
         ),
         Case(
+            "a convolution of bytes, around which zero is stored as 3",
+            {
+                "x": Operand((2, 4, 5, 6), dtype="int8"),
+                "weight": Operand((4, 1, 3, 3), is_constant=True, dtype="int8"),
+                "scale": Operand((4, 1, 1), is_constant=True, dtype="float32"),
+            },
+            graph=_padded_bytes,
+            reference=_padded_bytes_reference,
+        ),
+        Case(
             "a mean and its root", row, graph=_mean_then_root, reference=_mean_then_root_reference
         ),
     )
@@ -101,7 +122,8 @@ class Epilogue(Generator):
     """An anchor and each prefix of the elementwise operators after it.
 
     An operator belongs to the epilogue if it works on the anchor's shape. Its
-    other operands may be any tensors that do not depend on the anchor.
+    other operands may be any tensors that do not depend on the anchor. A convolution
+    of bytes in groups may also take in the padding before it: its kernel copies the image anyway.
     """
 
     name = "epilogue"
@@ -112,8 +134,30 @@ class Epilogue(Generator):
         """Yield every prefix of each anchor's epilogue, the shortest first."""
         for anchor in range(len(flow.bindings)):
             if flow.kinds[anchor] in ANCHORS and flow.groupable[anchor]:
-                for members in prefixes(flow, anchor):
-                    yield Match(members, operators.family(flow.value(anchor)))
+                for others in ((), *_paddings(flow, anchor)):
+                    for members in prefixes(flow, anchor, *others):
+                        yield Match(members, operators.family(flow.value(anchor)))
+
+
+def _paddings(flow: Dataflow, anchor: int) -> list[tuple[int]]:
+    """Return what pads the image of a convolution of bytes in groups, for nobody else to read.
+
+    Others may take a few plain channels as they lie, where there is no padded form of them.
+    """
+    call = flow.value(anchor)
+    if flow.kinds[anchor] != "conv" or int(call.attrs.groups) == 1:
+        return []
+    if operators.dtype(call.args[0]) not in ("int8", "uint8"):
+        return []
+    return [
+        (at,)
+        for at in flow.deps[anchor]
+        if flow.operators[at] == "relax.nn.pad"
+        and flow.groupable[at]
+        and flow.users[at] == (anchor,)
+        and at not in flow.escaping
+        and flow.block_of[at] == flow.block_of[anchor]
+    ]
 
 
 def prefixes(flow: Dataflow, anchor: int, *others: int) -> Iterator[tuple[int, ...]]:
