@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,8 @@ def test_kernels_are_timed_beside_their_limits(
 
 def test_peaks_are_measured_both_ways_and_what_is_off_is_said() -> None:
     with check_peaks.loops_in_c(threads=1) as run:
-        assert run("flops") > 1
-        assert run("triad", 1 << 10) > 0.1
+        assert 0 < run("flops") < math.inf
+        assert 0 < run("triad", 1 << 10) < math.inf
     ours = dict.fromkeys(check_peaks.TOLERANCE, 10.0)
     peaks = check_peaks.Peaks(1, ours, {**ours, "triad": 12.0})
     assert peaks.triad_gbps == 12.0
