@@ -29,7 +29,12 @@ def load(
     signature = {name: tf.TensorSpec(array.shape, array.dtype) for name, array in feeds.items()}
     run = tf.function(twin).get_concrete_function(**signature)
     inputs = {name: tf.constant(array) for name, array in feeds.items()}
-    return lambda: [y.numpy() for y in run(**inputs)], f"tensorflow {tf.__version__}"
+
+    def call() -> list[Array]:
+        return [y.numpy() for y in run(**inputs)]
+
+    call()  # Grappler folds the weights
+    return call, f"tensorflow {tf.__version__}"
 
 
 class Twin:
