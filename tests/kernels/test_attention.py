@@ -85,6 +85,9 @@ EXTENTS = {
     "one of everything": (1, 1, 1, 1, 1, 1),
     "more queries than one tile": (1, 2, 131, 9, 4, 40),
     "several blocks of keys, the last one ragged": (1, 1, 20, 1061, 4, 7),
+    "one query, keys of one head split among tasks": (1, 1, 1, 1061, 64, 48),
+    "few queries, keys of three heads split among tasks": (1, 3, 5, 515, 20, 13),
+    "as many rows as are few": (1, 2, 8, 300, 32, 80),
 }
 
 
@@ -103,7 +106,7 @@ def test_query_heads_share_key_heads(key_heads: int, queries: int, machine: Mach
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
-@pytest.mark.parametrize(("queries", "keys"), [(70, 70), (33, 700), (700, 33)])
+@pytest.mark.parametrize(("queries", "keys"), [(70, 70), (33, 700), (700, 33), (3, 700), (7, 9)])
 def test_a_causal_mask_hides_later_keys(queries: int, keys: int, machine: Machine) -> None:
     offset = max(keys - queries, 0)
     tensors = kernel(machine, (1, 2, queries, keys, 8, 8), causal=offset)
@@ -127,8 +130,9 @@ def test_large_scores_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("hidden", [-INFINITY, -3.4028235e38], ids=["infinite", "finite"])
 @pytest.mark.parametrize("keys", [20, 1061])
-def test_a_mask_hides_keys_of_any_block(keys: int, hidden: float) -> None:
-    tensors = kernel(MACHINE, (1, 2, 9, keys, 8, 8))
+@pytest.mark.parametrize(("heads", "queries"), [(2, 9), (2, 4), (1, 4)])
+def test_a_mask_hides_keys_of_any_block(heads: int, queries: int, keys: int, hidden: float) -> None:
+    tensors = kernel(MACHINE, (1, heads, queries, keys, 8, 8))
     arrays = operands(tensors)
     arrays[3][0, 0, 0] = 0
     arrays[3][0, 0, 1, : keys - 1] = hidden  # one row that sees the last key
@@ -138,13 +142,15 @@ def test_a_mask_hides_keys_of_any_block(keys: int, hidden: float) -> None:
 
 
 @pytest.mark.parametrize("zero_masked_rows", [True, False])
+@pytest.mark.parametrize("extents", [(2, 9, 20), (2, 4, 20), (1, 4, 600)])
 def test_a_row_that_is_masked_throughout_is_zero_or_nan_and_harms_no_other(
+    extents: tuple[int, ...],
     zero_masked_rows: bool,  # noqa: FBT001 - pytest passes it by name
 ) -> None:
-    tensors = kernel(MACHINE, (1, 2, 9, 20, 8, 8), zero_masked_rows=zero_masked_rows)
+    tensors = kernel(MACHINE, (1, *extents, 8, 8), zero_masked_rows=zero_masked_rows)
     arrays = operands(tensors)
     arrays[3][0, 0, 1] = -INFINITY  # one row wholly masked
-    arrays[3][0, 0, 2, :19] = -INFINITY  # one row that sees one key
+    arrays[3][0, 0, 2, : extents[2] - 1] = -INFINITY  # one row that sees one key
     found = run(tensors, arrays, MACHINE, family="attention")
     expected = reference(*(a.astype(np.float64) for a in arrays))
     assert np.isnan(expected[0, 1]).all()
@@ -155,10 +161,13 @@ def test_a_row_that_is_masked_throughout_is_zero_or_nan_and_harms_no_other(
 
 @pytest.mark.parametrize("value", [np.nan, INFINITY, -INFINITY])
 @pytest.mark.parametrize("operand", [0, 1, 2], ids=["query", "key", "value"])
-def test_special_values_spoil_what_they_spoil_in_numpy(operand: int, value: float) -> None:
-    tensors = kernel(MACHINE, (1, 2, 9, 600, 8, 8))
+@pytest.mark.parametrize(("heads", "queries"), [(2, 9), (2, 4), (1, 4)])
+def test_special_values_spoil_what_they_spoil_in_numpy(
+    heads: int, queries: int, operand: int, value: float
+) -> None:
+    tensors = kernel(MACHINE, (1, heads, queries, 600, 8, 8))
     arrays = operands(tensors)
-    arrays[operand][0, 3, 1, 2] = value
+    arrays[operand][0, 3, heads - 1, 2] = value
     with np.errstate(over="ignore"):
         check(tensors, arrays, MACHINE)
 
@@ -172,3 +181,11 @@ def test_it_is_one_kernel_whose_memory_does_not_grow_with_the_keys() -> None:
         assert is_one_kernel(facts)
         sizes.append(facts.task_bytes)
     assert sizes[0] == sizes[1] < 2 << 20
+
+
+def test_keys_of_one_head_are_split_in_one_parallel_region_with_little_memory() -> None:
+    machine = MACHINES["16 lanes"]
+    tensors = kernel(machine, (1, 1, 1, 4096, 64, 64))
+    facts = kernel_facts(families.schedule(te.create_prim_func(tensors), machine).function)
+    assert facts.parallel_regions == 1
+    assert 0 < facts.scratch_bytes <= 1024

@@ -7,6 +7,8 @@ carries its peak, its sum and its context from block to block, which are scaled 
 a higher peak turns up (Milakov and Gimelshein; FlashAttention). The sums stay one per vector
 lane, and the division by them happens once, at the end.
 
+Few rows are left to :mod:`.attention_few`, which packs nothing.
+
 Query heads that share one key head are rows of one matrix: nothing is repeated for them,
 and a single query of a group of heads fills a register tile.
 
@@ -21,8 +23,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmfuse._tvm import tirx
+from tvmfuse.kernels import attention_few
 from tvmfuse.kernels import statements as st
-from tvmfuse.kernels.attention_parts import Attention, RowTile, tiles
+from tvmfuse.kernels.attention_parts import Attention, RowTile, inverse_of, tiles
 from tvmfuse.kernels.attention_steps import Steps
 from tvmfuse.kernels.blocks import Choose, Schedule
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
@@ -70,7 +73,10 @@ def emit(
         def result(*at: Expr) -> list[Expr]:
             return [at[axis] for axis in order][len(order) - rank :]
 
-        return _Kernel(describe(*buffers), machine, out, result).tasks()
+        found = describe(*buffers)
+        if attention_few.fits(found, machine):
+            return attention_few.tasks(found, machine, _FAMILY, out, result)
+        return _Kernel(found, machine, out, result).tasks()
 
     return st.kernel(_FAMILY, shape, operands, body)
 
@@ -138,9 +144,7 @@ class _Kernel:
             sums = self._steps.sums
             add = [st.store(total, sums[i, r, 0], 0)]
             add += [st.store(total, total[0] + sums[i, r, v], 0) for v in range(1, self._lanes)]
-            inverse = _f(1.0) / total[0]
-            if a.zero_masked_rows:
-                inverse = tirx.Select(total[0] > _f(0.0), inverse, total[0])
+            inverse = inverse_of(total[0], a)
 
             def element(p: Expr, v: Expr) -> Stmt:
                 at = self._result(rows.b, head, query, p * t.columns + v)
@@ -158,7 +162,3 @@ class _Kernel:
         return st.holding(
             [total], st.loop(t.rows, lambda r: st.when(rows.first_row + r < rows.count, row(r)))
         )
-
-
-def _f(value: float) -> Expr:
-    return tirx.const(value, "float32")

@@ -9,6 +9,7 @@ from tvmfuse._tvm import tirx
 from tvmfuse.kernels.statements import Expr
 from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
 
+LOWEST = -3.4028234663852886e38  # a peak to begin with: minus infinity would give inf - inf
 _COLUMN_VECTORS = 2
 _BLOCK_KEYS = 512  # of one block: its keys and values, and the scores of a tile, fit L2
 _TASK_ROWS = 2048  # whose contexts a task carries; packing anew for every so many is 1 %
@@ -155,3 +156,13 @@ def at_most(index: Expr, extent: int, is_needed: bool) -> Expr:  # noqa: FBT001
 def least(a: Expr, b: int) -> Expr:
     """Return the smaller one."""
     return tirx.Min(a, tirx.const(b, "int32"))
+
+
+def inverse_of(total: Expr, a: Attention) -> Expr:
+    """Return one over the sum of a row; zero where a row without keys gives zeros."""
+    inverse = tirx.const(1.0, "float32") / total
+    return (
+        tirx.Select(total > tirx.const(0.0, "float32"), inverse, total)
+        if a.zero_masked_rows
+        else inverse
+    )

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from tvmfuse._tvm import tirx
 from tvmfuse.kernels import approx
 from tvmfuse.kernels import statements as st
-from tvmfuse.kernels.attention_parts import Attention, RowTile, Tiles, at_most, least
+from tvmfuse.kernels.attention_parts import LOWEST, Attention, RowTile, Tiles, at_most, least
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
 from tvmfuse.kernels.tiling import ceil_div, round_up
 
 _UNROLL = 4
-_LOWEST = -3.4028234663852886e38  # a peak to begin with: minus infinity would give inf - inf
 _MINUS_INFINITY = -math.inf
 
 
@@ -62,7 +61,7 @@ class Steps:
                     ),
                 )
 
-            peak = self._vectors(self._rows, lambda r: st.store(self._peak, _f(_LOWEST), i, r))
+            peak = self._vectors(self._rows, lambda r: st.store(self._peak, _f(LOWEST), i, r))
             panels = int(self.context.shape[1])
             return st.seq([peak, st.loop(t.rows, empty), st.loop(panels, context)])
 
@@ -132,9 +131,7 @@ class Steps:
             )
         peaks = st.loop(
             self._rows,
-            lambda r: self._vectors(
-                self._lanes, lambda v: st.store(self._peaks, _f(_LOWEST), r, v)
-            ),
+            lambda r: self._vectors(self._lanes, lambda v: st.store(self._peaks, _f(LOWEST), r, v)),
         )
         work = [self._pack_queries(rows), peaks, *scores, self._raise_peaks(i)]
         work += [self._powers(i, panels), self._contexts(i, panels)]
