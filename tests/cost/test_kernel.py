@@ -113,26 +113,35 @@ def test_padding_is_copied_once_for_all_windows_of_a_convolution() -> None:
     assert fused.total_flops == sum(part.total_flops for part in apart)
 
 
-def test_attention_repeats_nothing_between_its_products() -> None:
-    rows, keys, depth = 128, 128, 64
+def attention(heads: int, rows: int, keys: int, depth: int) -> OpGraph:
     tensors = tuple(
-        TensorInfo(shape, "float32")
+        TensorInfo((heads, *shape), "float32")
         for shape in (
-            (12, rows, depth),
-            (12, depth, keys),
-            (12, keys, depth),
-            (12, rows, keys),
-            (12, rows, keys),
-            (12, rows, depth),
+            (rows, depth),
+            (depth, keys),
+            (keys, depth),
+            (rows, keys),
+            (rows, keys),
+            (rows, depth),
         )
     )
-    flops = 2 * 12 * rows * keys * depth
+    flops = 2 * heads * rows * keys * depth
     ops = (
         OpNode("relax.matmul", "matmul", (0, 1), (3,), flops, 0),
-        OpNode("relax.exp", "elementwise", (3,), (4,), 10 * 12 * rows * keys, 1),
+        OpNode("relax.exp", "elementwise", (3,), (4,), 10 * heads * rows * keys, 1),
         OpNode("relax.matmul", "matmul", (4, 2), (5,), flops, 2),
     )
-    graph = OpGraph(tensors, ops, inputs=(0, 1, 2), outputs=(5,))
+    return OpGraph(tensors, ops, inputs=(0, 1, 2), outputs=(5,))
+
+
+def test_attention_of_one_query_can_be_split_by_its_keys() -> None:
+    (kept,) = kernel.together(attention(1, 1, 2048, 64), family="attention")
+    assert kept.parallelism == 2048
+
+
+def test_attention_repeats_nothing_between_its_products() -> None:
+    rows, keys, depth = 128, 128, 64
+    graph = attention(12, rows, keys, depth)
     (inlined,), (kept,) = kernel.together(graph), kernel.together(graph, family="attention")
     assert kept.flops["elementwise"] == 10 * 12 * rows * keys
     assert inlined.flops["elementwise"] > kept.flops["elementwise"]

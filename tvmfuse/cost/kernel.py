@@ -166,6 +166,8 @@ def _kernel(
     family: str = "",
 ) -> Kernel:
     made = {index for op in ops for index in op.outputs}
+    # Attention splits the keys of few rows among tasks: by its scores, which are not written.
+    shared = made if family in _KEEPS_TILES else set(outputs) & made
     read = [graph.tensors[i] for i in {index for op in ops for index in op.inputs} - made]
     written = [graph.tensors[i] for i in set(outputs) & made]
     flops: defaultdict[OpKind, float] = defaultdict(float)
@@ -176,7 +178,7 @@ def _kernel(
         activation_bytes=sum(t.n_bytes for t in read if not t.is_constant),
         constant_bytes=sum(t.n_bytes for t in read if t.is_constant),
         written_bytes=sum(t.n_bytes for t in written),
-        parallelism=max((t.size for t in written), default=1),
+        parallelism=max((graph.tensors[i].size for i in shared), default=1),
         effort=effort(graph, ops, repeats, family=family),
         starts_threads=starts_threads(graph, ops),
     )
