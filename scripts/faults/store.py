@@ -8,6 +8,7 @@ wrong, or took too long.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -50,12 +51,13 @@ def steps(*, n_commits: int, n_kills: int, n_flips: int, n_tuners: int) -> Mappi
     }
 
 
-def table(found: Sequence[trials.Outcome], about: str) -> str:
+def table(found: Sequence[trials.Outcome], about: str, left: Sequence[str] = ()) -> str:
     """Return what became of the stores as Markdown."""
     wrong = [outcome.fault for outcome in found if not outcome.is_right]
     verdict = f"**Wrong: {', '.join(wrong)}.**" if wrong else "Nothing was lost."
     lines = [f"{about}. {verdict}", "", "| fault | what became of it |", "| --- | --- |"]
     lines += [f"| {outcome.fault} | {_figures(outcome)} |" for outcome in found]
+    lines += ["", f"To come: {', '.join(left)}."] if left else []
     return "\n".join(lines) + "\n"
 
 
@@ -63,10 +65,15 @@ def _figures(outcome: trials.Outcome) -> str:
     return ", ".join(f"{name}: {value}" for name, value in outcome.figures.items())
 
 
-def run(all_steps: Mapping[str, Step], journal: Journal) -> list[trials.Outcome]:
+def run(
+    all_steps: Mapping[str, Step], journal: Journal, *, limit_s: float = math.inf
+) -> list[trials.Outcome]:
     """Take the steps that an earlier run did not; print a line for each fault."""
     found = []
+    stop = time.monotonic() + limit_s
     for name, step in all_steps.items():
+        if name not in journal.rows and time.monotonic() >= stop:
+            continue
         if name not in journal.rows:
             with tempfile.TemporaryDirectory() as folder:
                 journal.add(name, [asdict(outcome) for outcome in step(Path(folder))])
@@ -75,7 +82,8 @@ def run(all_steps: Mapping[str, Step], journal: Journal) -> list[trials.Outcome]
             verdict = "ok   " if outcome.is_right else "FAULT"
             print(f"{verdict} {outcome.fault}: {_figures(outcome)}", flush=True)
         found += outcomes
-    journal.finish()
+    if all(name in journal.rows for name in all_steps):
+        journal.finish()
     return found
 
 
@@ -87,6 +95,9 @@ def main() -> int:
     parser.add_argument("--flips", type=int, default=500)
     parser.add_argument("--tuners", type=int, default=100, help="and as many workers")
     parser.add_argument("--report", type=Path, metavar="DIR", required=True)
+    parser.add_argument(
+        "--limit", type=float, default=math.inf, metavar="SECONDS", help="begin no step after this"
+    )
     given = parser.parse_args()
     sizes = {
         "n_commits": given.commits,
@@ -97,11 +108,12 @@ def main() -> int:
     load = f"load {os.getloadavg()[0]:.1f}"
     print(f"{load} on {os.cpu_count()} cores")
     code = digest(Path(tvmfuse.__file__).parent)
-    found = run(
-        steps(**sizes), Journal(given.report / "faults.partial.jsonl", {**sizes, "code": code})
-    )
+    journal = Journal(given.report / "faults.partial.jsonl", {**sizes, "code": code})
+    all_steps = steps(**sizes)
+    found = run(all_steps, journal, limit_s=given.limit)
+    left = [name for name in all_steps if name not in journal.rows]
     about = f"{time.strftime('%Y-%m-%d')}, {detect().model}, {os.cpu_count()} cores, {load}"
-    (given.report / "faults.md").write_text(table(found, about), encoding="utf-8")
+    (given.report / "faults.md").write_text(table(found, about, left), encoding="utf-8")
     return 0 if all(outcome.is_right for outcome in found) else 1
 
 

@@ -37,6 +37,14 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_what_a_limit_left_out_is_named_and_done_later(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "faults.partial.jsonl", {})
+    assert store.run({"first": lambda _: [WHOLE]}, journal, limit_s=0.0) == []
+    assert journal.path.exists()
+    assert "To come: first." in store.table([], "today", ["first"])
+    assert store.run({"first": lambda _: [WHOLE]}, journal) == [WHOLE]
+
+
 def test_the_table_names_what_was_wrong() -> None:
     assert "Nothing was lost." in store.table([WHOLE], "today")
     said = store.table([WHOLE, LOST], "today")
