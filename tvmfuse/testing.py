@@ -72,13 +72,14 @@ def assert_close(actual: Array, expected: Array, *, dtype: str | None = None) ->
         np.testing.assert_array_equal(actual, expected)
         return
     scale = np.abs(expected[np.isfinite(expected)]).max(initial=1e-30)
-    np.testing.assert_allclose(
-        actual.astype(np.float64),
-        expected.astype(np.float64),
-        rtol=0,
-        atol=tolerance.relative * scale,
-        equal_nan=True,
-    )
+    found, exact, allowed = actual.astype(float), expected.astype(float), tolerance.relative * scale
+    wrong = ~np.isclose(found, exact, rtol=0, atol=allowed, equal_nan=True)
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise AssertionError(
+            f"{np.count_nonzero(wrong)} of {wrong.size} values are further off than {allowed:.3g}, "
+            f"the first {found[place]:.6g} at {place} instead of {exact[place]:.6g}"
+        )
 
 
 def random_array(

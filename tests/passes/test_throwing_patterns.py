@@ -10,13 +10,16 @@ import pytest
 
 from tests import graphs
 from tvmfuse import testing
-from tvmfuse._pipeline import Options
+from tvmfuse._pipeline import Options, prepare
 from tvmfuse._tvm import relax
 from tvmfuse.passes.collect import collect
 from tvmfuse.patterns.base import Generator, Match, Pattern
 from tvmfuse.patterns.registry import Registry, builtin
+from tvmfuse.report.contract import AlwaysFuse
+from tvmfuse.targets import resolve
 
 PATTERNS = builtin().patterns
+NAMED = [pattern for pattern in PATTERNS if isinstance(pattern, Pattern)]
 
 
 class SurpriseError(Exception):
@@ -31,7 +34,7 @@ def broken(pattern: Generator, method: str) -> Generator:
 
     twin = copy.copy(pattern)
     vars(twin).pop("_traced", None)
-    setattr(twin, method, throw)
+    twin.__class__ = type(type(pattern).__name__, (type(pattern),), {method: throw})
     return twin
 
 
@@ -79,6 +82,20 @@ def test_a_model_compiles_when_every_pattern_throws() -> None:
     (result,) = graphs.run(compiled, x, weight)
     raised = np.exp(np.maximum(x @ weight, 0).astype("float64"))
     testing.assert_close(result, raised / raised.sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("pattern", NAMED, ids=lambda pattern: pattern.name)
+def test_a_kernel_that_cannot_be_written_is_its_parts_again(pattern: Pattern) -> None:
+    case = pattern.cases[0]
+    mod, _ = testing.build(case, testing.graph_of(pattern, case), "float32")
+    registry = Registry((broken(pattern, "lower"),))
+    prepared = prepare(
+        mod, resolve("cpu"), options=Options(registry=registry, cost_model=AlwaysFuse())
+    )
+    (fault,) = [r for r in prepared.plan.rejections if r.stage == "lower"]
+    assert fault.pattern == pattern.name
+    assert "SurpriseError: in lower" in fault.reason
+    assert pattern.name not in {origin.pattern for origin in prepared.lowered.origins.values()}
 
 
 class Nonsense(Generator):
