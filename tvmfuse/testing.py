@@ -241,14 +241,17 @@ def covers_of_everything(pattern: Generator, mod: Any) -> list[tuple[Candidate, 
     That is one candidate, or several of which each computes once more what they share.
     """
     collected = collect(mod, Registry((pattern,)))
-    everything = list(range(len(collected.graphs["main"].deps)))
+    graph = collected.graphs["main"]
+    everything = list(range(len(graph.deps)))
     covers: list[tuple[Candidate, ...]] = [
         (c,) for c in collected.candidates if list(c.provides) == everything
     ]
     copying = tuple(c for c in collected.candidates if c.recomputes)
     shared = {binding for c in copying for binding in c.recomputes}
     provided = [binding for c in copying for binding in c.provides]
-    return [*covers, copying] if sorted([*provided, *shared]) == everything else covers
+    is_inside = not shared.intersection(graph.results)  # a result is nobody's to compute again
+    is_cover = is_inside and sorted([*provided, *shared]) == everything
+    return [*covers, copying] if is_cover else covers
 
 
 def _exact(pattern: Generator, case: Case, values: Mapping[str, Array]) -> list[Array]:

@@ -67,7 +67,7 @@ def test_no_value_inside_is_lost_where_it_is_a_result(pattern: Pattern, case: Ca
     modules = list(inside(pattern, case))
     assert modules
     for mod in modules:
-        for candidate in testing.candidates_of_everything(pattern, mod):
+        for (candidate,) in testing.covers_of_everything(pattern, mod):
             assert pattern.is_multi_output
             assert len(candidate.graph.outputs) == 2
 
@@ -83,4 +83,4 @@ def test_every_number_must_be_what_the_graph_says() -> None:
     assert numbers
     for pattern, case, number in numbers:
         mod, *_ = spied(pattern, case, wrong=number)
-        assert not testing.candidates_of_everything(pattern, mod), f"{pattern.name}, {case.name}"
+        assert not testing.covers_of_everything(pattern, mod), f"{pattern.name}, {case.name}"
