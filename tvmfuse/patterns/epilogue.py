@@ -50,6 +50,27 @@ def _padded_bytes(op: Any, x: Any, weight: Any, scale: Any) -> Any:
     return op.multiply(op.astype(sums, "float32"), scale)
 
 
+def _convolved(op: Any, image: Any, weight: Any, groups: int) -> Any:
+    out_dtype = "float32" if str(weight.ty.dtype) == "float32" else "int32"
+    sums = op.nn.conv2d(image, weight, groups=groups, out_dtype=out_dtype)
+    return op.astype(sums, "float64")
+
+
+def _padded(op: Any, x: Any, weight: Any) -> Any:
+    groups = 4 // int(weight.ty.shape[1])
+    return _convolved(op, op.nn.pad(x, (0, 0, 0, 0, 1, 1, 1, 1)), weight, groups)
+
+
+def _padded_too(op: Any, x: Any, weight: Any) -> Any:
+    image = op.nn.pad(x, (0, 0, 0, 0, 1, 1, 1, 1))
+    return _convolved(op, image, weight, 4), image
+
+
+def _padded_read(op: Any, x: Any, weight: Any) -> Any:
+    result, image = _padded_too(op, x, weight)
+    return result, op.abs(image)
+
+
 def _padded_bytes_reference(x: Any, weight: Any, scale: Any) -> Any:
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=3)
     return references.conv2d(padded, weight, groups=4) * scale
@@ -104,6 +125,10 @@ def _cases() -> tuple[Case, ...]:
 
 
 def _near_misses() -> tuple[Case, ...]:
+    taps = {
+        "x": Operand((2, 4, 5, 6), dtype="int8"),
+        "weight": Operand((4, 1, 3, 3), is_constant=True, dtype="int8"),
+    }
     return (
         Case(
             "the sum is larger than the product",
@@ -114,6 +139,23 @@ def _near_misses() -> tuple[Case, ...]:
             "the other operand depends on the anchor",
             {"x": Operand((3, 3)), "weight": Operand((3, 3))},
             graph=_two_products,
+        ),
+        Case("the padded bytes are a result, too", taps, graph=_padded_too),
+        Case("the padded bytes are read elsewhere", taps, graph=_padded_read),
+        Case(
+            "bytes are negated, not padded",
+            taps,
+            graph=lambda op, x, weight: _convolved(op, op.negative(x), weight, 4),
+        ),
+        Case(
+            "all channels of the padded bytes are one group",
+            {**taps, "weight": Operand((4, 4, 3, 3), is_constant=True, dtype="int8")},
+            graph=_padded,
+        ),
+        Case(
+            "what is padded are no bytes",
+            {"x": Operand((2, 4, 5, 6)), "weight": Operand((4, 1, 3, 3), is_constant=True)},
+            graph=_padded,
         ),
     )
 
@@ -140,7 +182,7 @@ class Epilogue(Generator):
 
 
 def _paddings(flow: Dataflow, anchor: int) -> list[tuple[int]]:
-    """Return what pads the image of a convolution of bytes in groups, for nobody else to read.
+    """Return what pads the image of a convolution of bytes in groups.
 
     Others may take a few plain channels as they lie, where there is no padded form of them.
     """
@@ -154,8 +196,6 @@ def _paddings(flow: Dataflow, anchor: int) -> list[tuple[int]]:
         for at in flow.deps[anchor]
         if flow.operators[at] == "relax.nn.pad"
         and flow.groupable[at]
-        and flow.users[at] == (anchor,)
-        and at not in flow.escaping
         and flow.block_of[at] == flow.block_of[anchor]
     ]
 
