@@ -105,30 +105,38 @@ class Recurrence:
 
     def call(self, operands: Mapping[str, Any]) -> relax.Call:
         """Return a call of the operator; ``operands`` by name, see the module."""
-        attrs = tvm.ir.make_node(
-            "ir.DictAttrs",
-            backwards=[int(backward) for backward in self.backwards],
-            activations=[[a.name for a in each] for each in self.activations],
-            alpha=[[float(a.alpha) for a in each] for each in self.activations],
-            beta=[[float(a.beta) for a in each] for each in self.activations],
-            optional=list(self.optional),
-            reset_after=int(self.reset_after),
-            input_forget=int(self.input_forget),
-            clip=float(self.clip),
-        )
+        attrs = tvm.ir.make_node("ir.DictAttrs", **self.attributes)
         operator = tvm.ir.Op.get(_PREFIX + self.cell)
         return relax.Call(operator, [operands[name] for name in self.operands], attrs)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """All but the cell, as TVM keeps it: numbers, texts, and lists of them."""
+        return {
+            "backwards": [int(backward) for backward in self.backwards],
+            "activations": [[a.name for a in each] for each in self.activations],
+            "alpha": [[float(a.alpha) for a in each] for each in self.activations],
+            "beta": [[float(a.beta) for a in each] for each in self.activations],
+            "optional": list(self.optional),
+            "reset_after": int(self.reset_after),
+            "input_forget": int(self.input_forget),
+            "clip": float(self.clip),
+        }
 
     @classmethod
     def of(cls, call: relax.Call) -> Recurrence:
         """Read what a call of the operator computes."""
-        attrs = call.attrs
+        return cls.of_attributes(str(call.op.name).removeprefix(_PREFIX), call.attrs)
+
+    @classmethod
+    def of_attributes(cls, cell: str, attrs: Mapping[str, Any]) -> Recurrence:
+        """Read what :attr:`attributes` returned."""
         activations = tuple(
             tuple(Activation(str(n), float(a), float(b)) for n, a, b in zip(*each, strict=True))
             for each in zip(attrs["activations"], attrs["alpha"], attrs["beta"], strict=True)
         )
         return cls(
-            cell=str(call.op.name).removeprefix(_PREFIX),
+            cell=cell,
             backwards=tuple(bool(backward) for backward in attrs["backwards"]),
             activations=activations,
             optional=tuple(str(name) for name in attrs["optional"]),

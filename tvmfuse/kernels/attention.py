@@ -23,17 +23,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmfuse._tvm import tirx
-from tvmfuse.kernels import attention_few
+from tvmfuse.kernels import attention_few, attention_source, blocks
 from tvmfuse.kernels import statements as st
 from tvmfuse.kernels.attention_parts import Attention, RowTile, inverse_of, tiles
 from tvmfuse.kernels.attention_steps import Steps
-from tvmfuse.kernels.blocks import Choose, Schedule
+from tvmfuse.kernels.blocks import Choose, Schedule, default_choice
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
 from tvmfuse.kernels.tiling import Machine, ceil_div
 
 Tensor = Any  # te.Tensor
 
 _FAMILY = "attention"
+_ORDER = "order"
 _MIN_PARALLEL_STEPS = 200_000  # multiply-adds that are worth waking threads, see blocks.py
 
 
@@ -68,50 +69,62 @@ def emit(
     a = describe(*operands)
     extents = (a.batch, a.heads, a.queries, a.width)
     shape = [extents[axis] for axis in order][len(order) - rank :]
+    about = {**attention_source.about(a), _ORDER: list(order)}
 
     def body(buffers: Sequence[Buffer], out: Buffer) -> Stmt:
-        def result(*at: Expr) -> list[Expr]:
-            return [at[axis] for axis in order][len(order) - rank :]
-
         found = describe(*buffers)
         if attention_few.fits(found, machine):
+
+            def result(*at: Expr) -> list[Expr]:
+                return [at[axis] for axis in order][len(order) - rank :]
+
             return attention_few.tasks(found, machine, _FAMILY, out, result)
-        return _Kernel(found, machine, out, result).tasks()
+        made = st.Made(_FAMILY, buffers, [out], about)
+        kept = attention_source.kept(found)
+        return _Kernel(found, made, machine, default_choice).tasks(kept)
 
     return st.kernel(_FAMILY, shape, operands, body)
 
 
-def schedule(_sch: Schedule, _machine: Machine, _choose: Choose) -> None:
-    """Leave attention as it is: its tiles shape the program, so :func:`emit` chose them."""
+def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
+    """Write the kernel with the decisions taken."""
+    made = st.made(sch, _FAMILY)
+    if made is not None and made.about:  # else, or with few queries, as :func:`emit` wrote it
+        (block,) = blocks.children(sch)
+        a = attention_source.read(sch.get(block).body.seq[0], made.about)
+        st.replace(sch, _Kernel(a, made, machine, choose).tasks())
 
 
 class _Kernel:
     """The tasks of one attention."""
 
-    def __init__(
-        self,
-        a: Attention,
-        machine: Machine,
-        out: Buffer,
-        result: Callable[..., list[Expr]],
-    ) -> None:
-        self._a, self._lanes, self._out, self._result = a, machine.lanes, out, result
-        self._t = tiles(a, machine)
+    def __init__(self, a: Attention, made: st.Made, machine: Machine, choose: Choose) -> None:
+        self._a, self._made, self._lanes = a, made, machine.lanes
+        (self._out,) = made.results
+        self._order = [int(axis) for axis in made.about[_ORDER]]
+        self._t = tiles(a, machine, choose)
         self._steps = Steps(a, self._t, machine.lanes)
-
-    def tasks(self) -> Stmt:
-        """Return the whole kernel."""
-        a, t = self._a, self._t
-        key_heads = a.heads // a.group
+        self._count = a.batch * (a.heads // a.group) * self._t.splits
         steps = a.batch * a.heads * a.queries * a.keys * (a.depth + a.width)
+        can_share = self._count > 1
+        options = (False, True) if can_share else (False,)
+        default = can_share and steps >= _MIN_PARALLEL_STEPS
+        self._is_parallel = choose("is_parallel", options, default=default)
+
+    def _result(self, *at: Expr) -> list[Expr]:
+        return [at[axis] for axis in self._order][len(at) - len(self._out.shape) :]
+
+    def tasks(self, kept: Stmt | None = None) -> Stmt:
+        """Return the whole kernel; what is to be ``kept`` stands before the work of a task."""
+        t, key_heads = self._t, self._a.heads // self._a.group
 
         def task(i: Expr) -> Stmt:
             head = i // t.splits
             work = self._task(head // key_heads, head % key_heads, i % t.splits)
-            return st.holding(self._steps.memory, work, family=_FAMILY)
+            whole = work if kept is None else st.seq([kept, work])
+            return st.holding(self._steps.memory, whole, made=self._made)
 
-        count = a.batch * key_heads * t.splits
-        return st.tasks(count, task, is_parallel=count > 1 and steps >= _MIN_PARALLEL_STEPS)
+        return st.tasks(self._count, task, is_parallel=self._is_parallel)
 
     def _task(self, b: Expr, head: Expr, share: Expr) -> Stmt:
         t, a, steps = self._t, self._a, self._steps

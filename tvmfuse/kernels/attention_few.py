@@ -61,13 +61,13 @@ def tasks(a: Attention, machine: Machine, family: str, out: Buffer, result: Resu
         work = FewRows(a, machine, i // splits, i % splits, splits)
         finish = partial.keep(work, i) if splits > 1 else _finish(work, a, out, result)
         body = st.seq([work.begin(), work.sweep(), finish])
-        return st.holding(work.memory, body, family=family)
+        return st.holding(work.memory, body, made=st.Made(family))
 
     each = st.tasks(heads * splits, task, is_parallel=is_parallel)
     if splits == 1:
         return each
     merged = st.loop(heads, lambda head: partial.merge(head, out, result))
-    return st.holding(partial.memory, st.seq([each, merged]), family=family)
+    return st.holding(partial.memory, st.seq([each, merged]), made=st.Made(family))
 
 
 def _finish(work: FewRows, a: Attention, out: Buffer, result: Result) -> Stmt:

@@ -6,11 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvmfuse._tvm import tirx
+from tvmfuse.kernels.blocks import Choose, default_choice
 from tvmfuse.kernels.statements import Expr
 from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
 
 LOWEST = -3.4028234663852886e38  # a peak to begin with: minus infinity would give inf - inf
 _COLUMN_VECTORS = 2
+_VECTORS = (1, 2, 4)
+_ROWS = (1, 2, 4, 6, 8, 10, 12)
+_BLOCKS = (128, 256, 512, 1024)
+_UNROLL = 4
+_UNROLLS = (1, 2, 4, 8)
 _BLOCK_KEYS = 512  # of one block: its keys and values, and the scores of a tile, fit L2
 _TASK_ROWS = 2048  # whose contexts a task carries; packing anew for every so many is 1 %
 
@@ -77,6 +83,8 @@ class Tiles:
         Register tiles of the rows of one key head.
     splits : int
         Tasks among which they are dealt out in turn.
+    unroll : int
+        Steps of a product in one turn of its loop, where that divides them.
     """
 
     rows: int
@@ -85,6 +93,7 @@ class Tiles:
     keys: int
     per_head: int
     splits: int
+    unroll: int
 
     @property
     def per_task(self) -> int:
@@ -92,22 +101,32 @@ class Tiles:
         return ceil_div(self.per_head, self.splits)
 
 
-def tiles(a: Attention, machine: Machine) -> Tiles:
+def tiles(a: Attention, machine: Machine, choose: Choose = default_choice) -> Tiles:
     """Choose the tiles: registers full, keys and scores in cache, all cores at work."""
     n_rows = a.group * a.queries
-    # Two vectors of columns leave most registers to rows, each of which reads all keys.
-    columns, key_columns = (
-        machine.lanes * min(_COLUMN_VECTORS, ceil_div(n, machine.lanes)) for n in (a.width, a.keys)
-    )
+
+    def vectors(name: str, extent: int) -> int:
+        # Two vectors of columns leave most registers to rows, each of which reads all keys.
+        options = tuple(n for n in _VECTORS if n == 1 or n <= ceil_div(extent, machine.lanes))
+        default = max(n for n in options if n <= _COLUMN_VECTORS)
+        return machine.lanes * int(choose(name, options, default=default))
+
+    columns, key_columns = vectors("columns", a.width), vectors("key_columns", a.keys)
     limit = machine.max_rows(max(columns, key_columns) // machine.lanes)
-    rows = ceil_div(n_rows, ceil_div(n_rows, limit))
-    keys = round_up(min(a.keys, _BLOCK_KEYS), key_columns)
+    default = ceil_div(n_rows, ceil_div(n_rows, limit))
+    fewer = (n for n in _ROWS if n <= min(limit, n_rows))
+    rows = int(choose("rows", tuple(sorted({default, *fewer})), default=default))
+    sizes = {n: round_up(min(a.keys, n), key_columns) for n in _BLOCKS}
+    keys = int(choose("keys", tuple(sorted(set(sizes.values()))), default=sizes[_BLOCK_KEYS]))
     per_head = ceil_div(n_rows, rows)
     heads = a.batch * (a.heads // a.group)
-    splits = ceil_div(n_rows, _TASK_ROWS)
+    fewest = splits = ceil_div(n_rows, _TASK_ROWS)
     while heads * splits < 4 * machine.cores and (heads * splits) % machine.cores:
         splits += 1
-    return Tiles(rows, key_columns, columns, keys, per_head, min(splits, per_head))
+    parts = {min(n, per_head) for n in (fewest, splits, 2 * splits, 4 * splits)}
+    splits = int(choose("splits", tuple(sorted(parts)), default=min(splits, per_head)))
+    unroll = int(choose("unroll", _UNROLLS, default=_UNROLL))
+    return Tiles(rows, key_columns, columns, keys, per_head, splits, unroll)
 
 
 class RowTile:

@@ -12,7 +12,6 @@ from tvmfuse.kernels.attention_parts import LOWEST, Attention, RowTile, Tiles, a
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
 from tvmfuse.kernels.tiling import ceil_div, round_up
 
-_UNROLL = 4
 _MINUS_INFINITY = -math.inf
 
 
@@ -153,7 +152,7 @@ class Steps:
         """Return the scores of one panel of keys."""
         a, t = self._a, self._t
         sums = st.registers(t.rows, t.key_columns, "products")
-        unroll = math.gcd(_UNROLL, a.depth)
+        unroll = math.gcd(self._t.unroll, a.depth)
 
         def step(d: Expr) -> Stmt:
             return self._multiply_add(
@@ -301,7 +300,7 @@ class Steps:
     def _contexts(self, i: Expr, panels: Expr) -> Stmt:
         """Return what the values of the block add to the contexts of a tile."""
         t = self._t
-        unroll = math.gcd(_UNROLL, t.key_columns)
+        unroll = math.gcd(t.unroll, t.key_columns)
 
         def panel(p: Expr) -> Stmt:
             sums = st.registers(t.rows, t.columns, "weighted")

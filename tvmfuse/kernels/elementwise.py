@@ -136,14 +136,20 @@ def _transposed_loop(sch: Schedule, block: Block) -> Any | None:
 
 
 def _by_tiles(sch: Schedule, loops: list[Any], across: Any, choose: Choose) -> Any:
-    """Move square tiles, so that every cache line is read while it is there."""
+    """Move square tiles, so that every cache line is read while it is there.
+
+    The vectors are those of the result: LLVM would take those of the operand, and scatter them.
+    """
     size = choose("tile", (8, 16, 32), default=_TILE)
     others = [loop for loop in loops[:-1] if not blocks.same_loop(sch, loop, across)]
+    is_whole = blocks.extent(sch, loops[-1]) % size == 0
     row_tile, row = blocks.split(sch, across, [None, size])
     column_tile, column = blocks.split_with_tail(sch, loops[-1], size)
     sch.reorder(*others, row_tile, column_tile, row, column)
-    sch.unroll(column)
-    return sch.fuse(*others, row_tile) if others else row_tile
+    blocks.vectorize(sch, column, min(size, _TILE))
+    # A ragged tile is code of its own only where its loop stands by itself.
+    tiles = [*others, row_tile, column_tile] if is_whole else [*others, row_tile]
+    return sch.fuse(*tiles) if len(tiles) > 1 else tiles[0]
 
 
 def _is_pointwise(sch: Schedule, block: Block) -> bool:

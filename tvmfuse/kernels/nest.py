@@ -10,7 +10,7 @@ from __future__ import annotations
 from tvmfuse.errors import LoweringError
 from tvmfuse.kernels import blocks
 from tvmfuse.kernels.blocks import Block, Choose, Schedule
-from tvmfuse.kernels.generic import MIN_PARALLEL_STEPS, inline_what_can_be
+from tvmfuse.kernels.generic import MIN_PARALLEL_STEPS, VECTORS, inline_what_can_be
 from tvmfuse.kernels.steps import vectorize_step
 from tvmfuse.kernels.tiling import Machine, product
 
@@ -48,10 +48,12 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         sch.compute_at(block, task, preserve_unit_loops=True)
         if _steps(sch, block) > _MAX_REPEATED * before:
             raise LoweringError(f"{sch.get(block).name_hint} would be computed again by each task")
-    if sum(steps) + _steps(sch, out) >= MIN_PARALLEL_STEPS:
+    is_large = sum(steps) + _steps(sch, out) >= MIN_PARALLEL_STEPS
+    if choose("is_parallel", (False, True), default=is_large):
         sch.parallel(task)
+    vectors = choose("vectors", VECTORS, default=1)
     for block in (*others, out):
-        vectorize_step(sch, block, task, machine.lanes)
+        vectorize_step(sch, block, task, vectors * machine.lanes)
 
 
 def _steps(sch: Schedule, block: Block) -> int:

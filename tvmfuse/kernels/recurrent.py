@@ -19,8 +19,9 @@ from typing import Any
 from tvmfuse._tvm import tirx
 from tvmfuse._tvm.recurrence import DEFAULT_ACTIVATIONS, Activation, Recurrence
 from tvmfuse.kernels import statements as st
-from tvmfuse.kernels.blocks import Choose, Schedule
+from tvmfuse.kernels.blocks import Choose, Schedule, default_choice
 from tvmfuse.kernels.recurrent_cells import Memory, Phase, Place, Row, Sizes, Sum, phases
+from tvmfuse.kernels.recurrent_tile import Inner, Tile
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
 from tvmfuse.kernels.tiling import Machine
 
@@ -29,7 +30,8 @@ Task = Callable[[Expr, Expr, int], Stmt]
 
 _FAMILY = "recurrent"
 _PACKED_RANK = 5
-_CHAINS = 8  # sums that keep one core busy: two units with a latency of four cycles
+_CELL, _ORDER = "cell", "order"
+_SUMS = 8  # sums that keep one core busy: two units with a latency of four cycles
 _MIN_STEP = 40_000  # multiply-adds of a step that are worth a meeting of the threads
 _MIN_PARALLEL_STEPS = 200_000  # multiply-adds that are worth waking threads, see blocks.py
 
@@ -68,16 +70,14 @@ def emit(recurrence: Recurrence, operands: Sequence[Tensor], machine: Machine) -
         The states of all steps, the last state, and an LSTM's last cell.
     """
     x, _, state, *_ = operands
-    directions, batch, hidden = (int(d) for d in state.shape)
-    order = tuple(range(recurrence.gates))
-    sizes = Sizes(x.shape[0], batch, directions, hidden, order, machine.lanes)
-    last = (directions, batch, hidden)
+    last = tuple(int(d) for d in state.shape)
     results: list[tuple[str, Sequence[Expr]]] = [("every", (x.shape[0], *last)), ("last", last)]
     results += [("last_cell", last)] * (recurrence.states - 1)
 
+    about = {_CELL: recurrence.cell, **recurrence.attributes}
+
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
-        memory = Memory(recurrence, sizes, recurrence.named(ins), [Place(out) for out in outs])
-        return _Layer(memory, machine).statement()
+        return _written(st.Made(_FAMILY, ins, outs, about), machine, default_choice)
 
     return st.kernels(results, operands, body)
 
@@ -108,46 +108,77 @@ def emit_cell(
     list of te.Tensor
         The new state and the new cell.
     """
-    batch, hidden = (int(d) for d in operands[1].shape)
+    shape = tuple(int(d) for d in operands[1].shape)
     activations = tuple(Activation(name) for name in DEFAULT_ACTIVATIONS["lstm"])
     recurrence = Recurrence("lstm", (False,), (activations,))
-    sizes = Sizes(1, batch, 1, hidden, order, machine.lanes)
+    about = {_CELL: "lstm", **recurrence.attributes, _ORDER: list(order)}
 
     def body(ins: Sequence[Buffer], outs: Sequence[Buffer]) -> Stmt:
-        added, (weight, state, cell) = ins[: len(terms)], ins[len(terms) :]
-        named = {
-            "x": Sum(added),
-            "weight": weight,
-            "state": Place(state, lacking=1),
-            "cell": Place(cell, lacking=1),
-        }
-        results = [None, *(Place(out, lacking=1) for out in outs)]
-        return _Layer(Memory(recurrence, sizes, named, results), machine).statement()
+        return _written(st.Made(_FAMILY, ins, outs, about), machine, default_choice)
 
-    shape = (batch, hidden)
     return st.kernels([("state", shape), ("cell", shape)], [*terms, *operands], body)
 
 
-def schedule(_sch: Schedule, _machine: Machine, _choose: Choose) -> None:
-    """Leave the loop as it is: its tiles shape the program, so :func:`emit` chose them."""
+def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
+    """Write the kernel with the decisions taken."""
+    made = st.made(sch, _FAMILY)
+    if made is not None:  # else as :func:`emit` wrote it
+        st.replace(sch, _written(made, machine, choose))
+
+
+def _written(made: st.Made, machine: Machine, choose: Choose) -> Stmt:
+    """Return the whole kernel."""
+    recurrence = Recurrence.of_attributes(str(made.about[_CELL]), made.about)
+    memory = (_cell if _ORDER in made.about else _layer)(recurrence, made, machine)
+    return _Layer(memory, made, machine, choose).statement()
+
+
+def _layer(recurrence: Recurrence, made: st.Made, machine: Machine) -> Memory:
+    """Return the memory of a layer, see :func:`emit`."""
+    named = recurrence.named(made.operands)
+    directions, batch, hidden = (int(d) for d in named["state"].shape)
+    order = tuple(range(recurrence.gates))
+    sizes = Sizes(named["x"].shape[0], batch, directions, hidden, order, machine.lanes)
+    return Memory(recurrence, sizes, named, [Place(out) for out in made.results])
+
+
+def _cell(recurrence: Recurrence, made: st.Made, machine: Machine) -> Memory:
+    """Return the memory of a single step, see :func:`emit_cell`."""
+    *terms, weight, state, cell = made.operands
+    batch, hidden = (int(d) for d in state.shape)
+    order = tuple(int(gate) for gate in made.about[_ORDER])
+    named = {
+        "x": Sum(terms),
+        "weight": weight,
+        "state": Place(state, lacking=1),
+        "cell": Place(cell, lacking=1),
+    }
+    results = [None, *(Place(out, lacking=1) for out in made.results)]
+    return Memory(recurrence, Sizes(1, batch, 1, hidden, order, machine.lanes), named, results)
 
 
 class _Layer:
     """The loop over the steps of one layer."""
 
-    def __init__(self, memory: Memory, machine: Machine) -> None:
+    def __init__(self, memory: Memory, made: st.Made, machine: Machine, choose: Choose) -> None:
         s = memory.sizes
-        self._m, self._s, self._machine = memory, s, machine
+        self._m, self._s, self._made, self._machine = memory, s, made, machine
         self._packed = self._weight = memory.operands["weight"]
         if len(self._weight.shape) != _PACKED_RANK:
             shape = (s.directions, s.blocks, s.hidden, s.gates, s.lanes)
             self._packed = st.scratch(shape, "packed")
         work = s.batch * s.directions * s.hidden * s.hidden * s.gates
-        self._is_parallel = (
-            machine.cores > 1
-            and s.directions * s.blocks > 1
-            and work >= _MIN_STEP
-            and work * s.known_steps >= _MIN_PARALLEL_STEPS
+        can_share = machine.cores > 1 and s.directions * s.blocks > 1
+        is_large = work >= _MIN_STEP and work * s.known_steps >= _MIN_PARALLEL_STEPS
+        options = (False, True) if can_share else (False,)
+        self._is_parallel = choose("is_parallel", options, default=can_share and is_large)
+        fewest = min(len(phase.gates) for phase in phases(memory.recurrence))
+        most = min(s.batch, machine.max_rows(fewest))
+        rows = tuple(n for n in (1, 2, 4, 6, 8, 12, 16) if n < most)
+        self._rows = choose("rows", (*rows, most), default=most)
+        self._inner = Inner(
+            choose("sums", (_SUMS // 2, _SUMS, 2 * _SUMS), default=_SUMS),
+            choose("unroll", (1, 2, 4), default=1),
         )
         # One loop starts its threads by itself; several share them.
         is_one_loop = memory.is_single and self._packed is self._weight
@@ -166,7 +197,7 @@ class _Layer:
             parts.insert(0, self._tasks(self._pack))
         whole = st.seq(parts)
         whole = st.together(whole) if self._is_shared else whole
-        return st.holding(buffers, whole, family=_FAMILY)
+        return st.holding(buffers, whole, made=self._made)
 
     def _step(self, step: Expr) -> Stmt:
         def task(phase: Phase) -> Task:
@@ -190,7 +221,7 @@ class _Layer:
 
     def _tiles(self, phase: Phase, row: Row) -> Stmt:
         """Return a phase of one block of units, by register tiles of the batch."""
-        rows = min(self._s.batch, self._machine.max_rows(len(phase.gates)))
+        rows = min(self._rows, self._machine.max_rows(len(phase.gates)))
         whole, rest = divmod(self._s.batch, rows)
         parts = [st.loop(whole, lambda i: self._tile(phase, row, i * rows, rows))]
         if rest:
@@ -198,7 +229,8 @@ class _Layer:
         return st.seq(parts)
 
     def _tile(self, phase: Phase, row: Row, first: Expr, rows: int) -> Stmt:
-        return _Tile(phase, row, first, rows, self._packed, self._machine).statement()
+        tile = Tile(phase, row, first, rows, self._packed, self._machine, self._inner)
+        return tile.statement()
 
     def _pack(self, d: Expr, j: Expr, width: int) -> Stmt:
         """Return the copy of the weights of one block of units."""
@@ -216,74 +248,3 @@ class _Layer:
             return st.seq(parts)
 
         return st.loop(s.hidden, lambda k: st.seq([gate(k, g) for g in range(s.gates)]))
-
-
-class _Tile:
-    """A phase of some rows of the batch, for one vector of units, in registers."""
-
-    def __init__(
-        self, phase: Phase, row: Row, first: Expr, rows: int, packed: Buffer, machine: Machine
-    ) -> None:
-        self._phase, self._row, self._first, self._packed = phase, row, first, packed
-        self._s, n = row.memory.sizes, len(phase.gates)
-        # Few rows have few sums: each is split into several, that do not wait for one another.
-        chains = 1
-        while 2 * rows * n * chains <= machine.accumulators and rows * n * chains < _CHAINS:
-            chains *= 2
-        self._chains = min(chains, self._s.hidden)
-        self._sums = [
-            [st.registers(self._chains, self._s.lanes, "sum") for _ in range(n)]
-            for _ in range(rows)
-        ]
-
-    def statement(self) -> Stmt:
-        """Return the sums over all units of the state, and what becomes of them."""
-        chains = self._chains
-        steps, rest = divmod(self._s.hidden, chains)
-        all_sums = [b for row in self._sums for gate in row for b in gate]
-        parts = [st.seq([self._set(b, lambda _: st.f32(0.0)) for b in all_sums])]
-        parts.append(
-            st.loop(steps, lambda k: st.seq([self._add(k * chains + u, u) for u in range(chains)]))
-        )
-        parts += [self._add(st.number(steps * chains + u), u) for u in range(rest)]
-        for r, row in enumerate(self._sums):
-            totals = [self._total(gate) for gate in row]
-            if "scale" in self._row.memory.operands:
-                totals += [self._scaled(g, gate[0]) for g, gate in enumerate(row)]
-            finish = self._phase.finish(self._row, self._first + r, [gate[0] for gate in row])
-            parts += [*totals, finish]
-        return st.holding(all_sums, st.seq(parts))
-
-    def _add(self, k: Expr, chain: int) -> Stmt:
-        """Return the products with unit ``k`` of the state."""
-        row = self._row
-
-        def gate(r: int, g: int) -> Stmt:
-            factor = self._phase.source(row, self._first + r, k)
-            own, which = self._sums[r][g][chain], self._phase.gates[g]
-
-            def added(v: Expr) -> Expr:
-                weight = self._packed[row.d, row.j, k, which, v]
-                return own[v] + factor * tirx.Cast("float32", weight)
-
-            return self._set(own, added)
-
-        n = len(self._phase.gates)
-        return st.seq([gate(r, g) for r in range(len(self._sums)) for g in range(n)])
-
-    def _total(self, chains: Sequence[Buffer]) -> Stmt:
-        """Return the sum of the parts of a sum, in place of the first."""
-        first, *others = chains
-        return st.seq([self._onto(first, other) for other in others])
-
-    def _scaled(self, g: int, total: Buffer) -> Stmt:
-        """Return the product of a sum of bytes with the scale of their columns."""
-        row, which = self._row, self._phase.gates[g]
-        return row.vectors(lambda v: st.store(total, total[v] * row.weight("scale", which, v), v))
-
-    def _onto(self, total: Buffer, part: Buffer) -> Stmt:
-        return self._set(total, lambda v: total[v] + part[v])
-
-    def _set(self, buffer: Buffer, value: Callable[[Expr], Expr]) -> Stmt:
-        lanes = self._s.lanes
-        return st.vectors(lanes, lanes, lambda v: st.store(buffer, value(v), v))

@@ -68,8 +68,10 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         n, c, *rows, w = loops
         c_block, c_in = blocks.split(sch, c, [None, blocks.tile(sch, out)[0]])
     vectors, lanes = [], w
-    if blocks.extent(sch, w) >= machine.lanes:
-        rest, lanes = blocks.split_with_tail(sch, w, machine.lanes)
+    counts = tuple(n for n in (1, 2, 4) if n * machine.lanes <= blocks.extent(sch, w))
+    if counts:
+        width = choose("vectors", counts, default=1) * machine.lanes
+        rest, lanes = blocks.split_with_tail(sch, w, width)
         vectors = [rest]
     sch.reorder(n, c_block, *rows, *vectors, c_in, lanes)
     task = sch.fuse(n, c_block, *rows[:1])

@@ -228,6 +228,11 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     for block in blocks.find_all(sch, _ROWS):
         sch.compute_at(block, row, preserve_unit_loops=True)
         sch.set_scope(block, 0, "local")  # on the stack, see _tvm/registers.py
-        blocks.vectorize_with_tail(sch, sch.get_loops(block)[-1], machine.lanes)
+        vectors = choose("vectors", (1, 2, 4), default=1)
+        blocks.vectorize_with_tail(sch, sch.get_loops(block)[-1], vectors * machine.lanes)
+    unrolls = tuple(n for n in (1, 2, 4, 8) if blocks.extent(sch, last) % n == 0) if outer else (1,)
+    unroll = choose("unroll", unrolls, default=1)
+    if unroll > 1:
+        sch.unroll(blocks.split(sch, last, [None, unroll])[1])
     if choose("is_parallel", (False, True), default=elements >= _MIN_PARALLEL_ELEMENTS):
         sch.parallel(row)

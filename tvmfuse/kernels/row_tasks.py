@@ -19,6 +19,8 @@ from tvmfuse.kernels.tiling import Machine, divisors, product
 
 _MIN_PARALLEL_ELEMENTS = 16384  # below this, starting threads costs more than it saves
 _MAX_COLUMNS = 16
+_UNROLLS = (1, 2, 4)  # steps of a sum in one turn of its loop
+_VECTORS = (1, 2, 4)  # written in one turn
 _KEPT_AXIS = 0
 
 
@@ -45,9 +47,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         for i, loop in enumerate(loops)
         if not (is_full and i in axes) and i < _spatial(sch, out)
     ]
-    is_large = _work(sch) >= _MIN_PARALLEL_ELEMENTS
-    is_parallel = choose("is_parallel", (False, True), default=is_large)
-    row = _by_rows(sch, out, others, outside, within, machine, is_parallel=is_parallel)
+    row = _by_rows(sch, out, others, outside, within, machine, choose)
     shapes = {tuple(blocks.axis_extents(sch, block, reduced=False)) for block in [out, *others]}
     if within and len(shapes) == 1 and next(iter(shapes))[-1] % machine.lanes == 0:
         blocks.stream(sch, row, out, choose)
@@ -60,19 +60,21 @@ def _by_rows(
     outside: list[Loop],
     within: list[Loop],
     machine: Machine,
-    *,
-    is_parallel: bool,
+    choose: Choose,
 ) -> Loop:
     """Compute every other block within one row, or one vector of neighbouring rows.
 
     Returns the loop over the rows.
     """
+    is_large = _work(sch) >= _MIN_PARALLEL_ELEMENTS
+    is_parallel = choose("is_parallel", (False, True), default=is_large)
+    unroll = choose("unroll", _UNROLLS, default=1)
     last = sch.get_loops(out)[-1]
     last_is_row = bool(outside) and not (within and blocks.same_loop(sch, within[-1], last))
     lanes: list[Loop] = []
     if last_is_row and not others and _is_vectorizable(sch, out, outside[-1], machine):
         count = product(blocks.extents(sch, outside))
-        width = machine.lanes * _columns(count, blocks.extent(sch, outside[-1]), machine)
+        width = machine.lanes * _columns(count, blocks.extent(sch, outside[-1]), machine, choose)
         rest, vector = blocks.split(sch, outside[-1], [None, width])
         outside, lanes = [*outside[:-1], rest], [vector]
     reduced = blocks.own_reduction_loops(sch, out)
@@ -96,15 +98,40 @@ def _by_rows(
     if lanes:
         blocks.vectorize(sch, lanes[0], machine.lanes)
     elif within:
-        blocks.vectorize_with_tail(sch, within[-1], machine.lanes)
+        _vectorize_last(sch, within[-1], machine, choose)
     for block in [*steps, *others]:
-        _vectorize_row(sch, block, row, machine)
+        _vectorize_row(sch, block, row, machine, unroll)
     if reduced:
+        _unroll_last(sch, reduced, unroll)
         sch.decompose_reduction(out, reduced[0])
     return row
 
 
-def _vectorize_row(sch: Schedule, block: Block, row: Loop | None, machine: Machine) -> None:
+def _vectorize_last(sch: Schedule, loop: Loop, machine: Machine, choose: Choose) -> None:
+    """Vectorise what is written of a row, by one vector or several beside each other."""
+    size = blocks.extent(sch, loop)
+    counts = tuple(n for n in _VECTORS if n == 1 or size % (n * machine.lanes) == 0)
+    count = choose("vectors", counts, default=1)
+    if count == 1:
+        blocks.vectorize_with_tail(sch, loop, machine.lanes)
+        return
+    _, inner = blocks.split(sch, loop, [None, count * machine.lanes])
+    blocks.vectorize(sch, inner, machine.lanes)
+
+
+def _unroll_last(sch: Schedule, reduced: list[Loop], unroll: int) -> None:
+    """Unroll the innermost loop of a sum by as many steps as divide it, ``unroll`` at most."""
+    extent = blocks.extent(sch, reduced[-1])
+    steps = next(n for n in range(unroll, 0, -1) if extent % n == 0)
+    if steps > 1:
+        rest, inner = blocks.split(sch, reduced[-1], [None, steps])
+        sch.unroll(inner)
+        reduced[-1] = rest
+
+
+def _vectorize_row(
+    sch: Schedule, block: Block, row: Loop | None, machine: Machine, unroll: int
+) -> None:
     """Vectorise a step below ``row``, or one that stands in no row."""
     if row is None:
         reduced = blocks.own_reduction_loops(sch, block)
@@ -119,6 +146,7 @@ def _vectorize_row(sch: Schedule, block: Block, row: Loop | None, machine: Machi
     elif vector and not reduced:
         blocks.vectorize_with_tail(sch, vector[-1], machine.lanes)
     if reduced:
+        _unroll_last(sch, reduced, unroll)
         sch.decompose_reduction(block, reduced[0])
 
 
@@ -187,11 +215,12 @@ def _to_one(sch: Schedule, machine: Machine, choose: Choose) -> None:
     is_large = _work(sch) >= _MIN_PARALLEL_ELEMENTS
     if choose("is_parallel", (False, True), default=is_large):
         sch.parallel(row)
+    unroll = choose("unroll", _UNROLLS, default=1)
     for block in before:
-        _vectorize_row(sch, block, row, machine)
+        _vectorize_row(sch, block, row, machine, unroll)
     for block in after:
         if blocks.is_reduction(sch, block):
-            _vectorize_row(sch, block, None, machine)
+            _vectorize_row(sch, block, None, machine, unroll)
 
 
 def _is_vectorizable(sch: Schedule, out: Block, loop: Any, machine: Machine) -> bool:
@@ -204,17 +233,15 @@ def _is_whole(sch: Schedule, block: Block, loop: Any, machine: Machine) -> bool:
     return extent % machine.lanes == 0 and extent <= _MAX_COLUMNS * machine.lanes
 
 
-def _columns(count: int, extent: int, machine: Machine) -> int:
-    """Return how many vectors of neighbouring rows a task reduces beside each other.
+def _columns(count: int, extent: int, machine: Machine, choose: Choose) -> int:
+    """Choose how many vectors of neighbouring rows a task reduces beside each other.
 
     More of them read longer stretches of memory; fewer leave work for all cores.
     """
     vectors, tasks = extent // machine.lanes, count // machine.lanes
-    return max(
-        n
-        for n in divisors(vectors)
-        if n <= _MAX_COLUMNS and (n == 1 or tasks >= 2 * n * machine.cores)
-    )
+    counts = tuple(n for n in divisors(vectors) if n <= _MAX_COLUMNS)
+    default = max(n for n in counts if n == 1 or tasks >= 2 * n * machine.cores)
+    return int(choose("columns", counts, default=default))
 
 
 def _parted(sch: Schedule, loops: list[Loop], axes: set[int], rank: int) -> list[Loop]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvmfuse._tvm import tirx
 from tvmfuse.kernels import statements as st
-from tvmfuse.kernels.blocks import Choose, Schedule
+from tvmfuse.kernels.blocks import Choose, Schedule, default_choice
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
 from tvmfuse.kernels.tiling import Machine, ceil_div, product
 
@@ -22,7 +22,9 @@ Rule = Callable[[Builder, Call], Any]
 Tensor = Any  # te.Tensor
 
 _FAMILY = "scan"
+_AXIS, _EXCLUSIVE = "axis", "is_exclusive"
 _VECTORS = 4  # beside each other, so that a task reads stretches of memory
+_ROWS = (1, 2, 4, 8)  # whose sums are taken in turn, so that none waits for another
 _MIN_PARALLEL_ELEMENTS = 16384  # below this, starting threads costs more than it saves
 
 
@@ -70,63 +72,88 @@ def emit(x: Tensor, axis: int, machine: Machine, *, is_exclusive: bool = False) 
         Shape of ``x``.
     """
     shape = [int(d) for d in x.shape]
+    about = {_AXIS: axis, _EXCLUSIVE: is_exclusive}
 
     def body(buffers: Sequence[Buffer], out: Buffer) -> Stmt:
-        return _Scan(buffers[0], out, axis, machine, is_exclusive=is_exclusive).tasks()
+        made = st.Made(_FAMILY, buffers, [out], about)
+        return _Scan(made, machine, default_choice).tasks()
 
     return st.kernel(_FAMILY, shape, [x], body)
 
 
-def schedule(_sch: Schedule, _machine: Machine, _choose: Choose) -> None:
-    """Leave the kernel as it is: :func:`emit` shaped it."""
+def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
+    """Write the kernel with the decisions taken."""
+    made = st.made(sch, _FAMILY)
+    if made is not None:  # else as :func:`emit` wrote it
+        st.replace(sch, _Scan(made, machine, choose).tasks())
 
 
 class _Scan:
-    def __init__(
-        self, x: Buffer, out: Buffer, axis: int, machine: Machine, *, is_exclusive: bool
-    ) -> None:
-        self._x, self._out, self._lanes = x, out, machine.lanes
-        self._is_exclusive = is_exclusive
-        shape = [int(d) for d in x.shape]
+    def __init__(self, made: st.Made, machine: Machine, choose: Choose) -> None:
+        (self._x,), (self._out,) = made.operands, made.results
+        self._made, self._lanes = made, machine.lanes
+        self._is_exclusive = bool(made.about[_EXCLUSIVE])
+        shape, axis = [int(d) for d in self._x.shape], int(made.about[_AXIS])
         self._lead, self._extent, self._behind = shape[:axis], shape[axis], shape[axis + 1 :]
-        self._inner = product(self._behind)
+        inner, lead = product(self._behind), product(self._lead)
+        vectors = tuple(n for n in (1, 2, 4, 8) if n == 1 or n * machine.lanes <= inner)
+        default = max(n for n in vectors if n <= _VECTORS)
+        self._width = min(choose("vectors", vectors, default=default) * machine.lanes, inner)
+        self._strips, self._rest = ceil_div(inner, self._width), inner % self._width
+        # A core sees ahead into the next row, so one at a time does well.
+        rows = tuple(n for n in _ROWS if lead % n == 0)
+        self._rows = choose("rows", rows, default=1)
+        steps = tuple(n for n in (1, 2, 4) if self._extent % n == 0)
+        self._unroll = choose("unroll", steps, default=1)
+        self._count = lead // self._rows * self._strips
+        is_large = lead * inner * self._extent >= _MIN_PARALLEL_ELEMENTS
+        default_parallel = self._count > 1 and is_large
+        self._is_parallel = choose("is_parallel", (False, True), default=default_parallel)
 
     def tasks(self) -> Stmt:
         """Return the whole kernel."""
-        width = min(_VECTORS * self._lanes, self._inner)
-        strips, rest = ceil_div(self._inner, width), self._inner % width
-        count = product(self._lead) * strips
+        strips, width = self._strips, self._width
 
         def task(i: Expr) -> Stmt:
             outer, strip = i // strips, i % strips
             whole = self._strip(outer, strip * width, width)
-            if not rest:
+            if not self._rest:
                 return whole
             is_last = strip == strips - 1
-            part = self._strip(outer, strip * width, rest)
+            part = self._strip(outer, strip * width, self._rest)
             return st.seq([st.when(is_last, part), st.when(tirx.Not(is_last), whole)])
 
-        elements = count * self._extent * width
-        is_parallel = count > 1 and elements >= _MIN_PARALLEL_ELEMENTS
-        marked = lambda i: st.holding([], task(i), family=_FAMILY)  # noqa: E731
-        return st.tasks(count, marked, is_parallel=is_parallel)
+        marked = lambda i: st.holding([], task(i), made=self._made)  # noqa: E731
+        return st.tasks(self._count, marked, is_parallel=self._is_parallel)
 
     def _strip(self, outer: Expr, first: Expr, width: int) -> Stmt:
-        (sums,) = st.registers(1, width, "sums")
+        all_sums = st.registers(self._rows, width, "sums")
         zero = tirx.const(0.0, "float32")
 
         def step(k: Expr) -> Stmt:
+            return st.seq([row(number, sums, k) for number, sums in enumerate(all_sums)])
+
+        def row(number: int, sums: Buffer, k: Expr) -> Stmt:
+            def at(v: Expr) -> tuple[Expr, ...]:
+                return self._at(outer * self._rows + number, k, first + v)
+
             def add(v: Expr) -> Stmt:
-                return st.store(sums, sums[v] + self._x[self._at(outer, k, first + v)], v)
+                return st.store(sums, sums[v] + self._x[at(v)], v)
 
             def keep(v: Expr) -> Stmt:
-                return st.store(self._out, sums[v], *self._at(outer, k, first + v))
+                return st.store(self._out, sums[v], *at(v))
 
             order = (keep, add) if self._is_exclusive else (add, keep)
             return st.seq([st.vectors(width, self._lanes, one) for one in order])
 
-        begin = st.vectors(width, self._lanes, lambda v: st.store(sums, zero, v))
-        return st.holding([sums], st.seq([begin, st.loop(self._extent, step)]))
+        def empty(sums: Buffer) -> Stmt:
+            return st.vectors(width, self._lanes, lambda v: st.store(sums, zero, v))
+
+        turns = st.loop(
+            self._extent // self._unroll,
+            lambda i: st.unrolled(self._unroll, lambda u: step(i * self._unroll + u)),
+        )
+        return st.holding(all_sums, st.seq([*map(empty, all_sums), turns]))
 
     def _at(self, outer: Expr, k: Expr, inner: Expr) -> tuple[Expr, ...]:
         return (*_unraveled(outer, self._lead), k, *_unraveled(inner, self._behind))

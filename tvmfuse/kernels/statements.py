@@ -2,16 +2,19 @@
 
 A running softmax updates what it has computed before, and a recurrent cell reads what
 the step before it wrote. Their families write loops and stores by these functions; what
-they make stands in one opaque block (:func:`kernel`), which no schedule takes apart.
+they make stands in one opaque block (:func:`kernel`), which no schedule takes apart. It
+says what it was made from (:class:`Made`), though, so that a schedule can write it anew
+with other decisions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvmfuse._tvm import s_tir, te, tirx, tvm
-from tvmfuse.kernels.blocks import FAMILY
+from tvmfuse.kernels.blocks import FAMILY, Schedule, children
 
 Buffer = Any  # tirx.Buffer
 Expr = Any  # tirx.PrimExpr
@@ -64,6 +67,45 @@ def kernels(
     return [found] if len(results) == 1 else list(found)
 
 
+@dataclass(frozen=True)
+class Made:
+    """What a block of statements was made from.
+
+    Parameters
+    ----------
+    family : str
+        Whose it is.
+    operands, results : sequence of tirx.Buffer
+        What it reads and writes.
+    about : Mapping of str to object
+        What else its family has to know to write it: numbers, texts, and lists of them.
+    """
+
+    family: str
+    operands: Sequence[Buffer] = ()
+    results: Sequence[Buffer] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+def made(sch: Schedule, family: str) -> Made | None:
+    """Return what the block of a kernel was made from; None where there is more in the kernel."""
+    found = [sch.get(block) for block in children(sch)]
+    if len(found) != 1 or str(found[0].annotations.get(FAMILY, "")) != family:
+        return None
+    (block,) = found
+    about = {str(name): value for name, value in block.annotations.items() if name != FAMILY}
+    operands, results = ([r.source for r in regions] for regions in (block.reads, block.writes))
+    return Made(family, operands, results, about)
+
+
+def replace(sch: Schedule, body: Stmt) -> None:
+    """Let a kernel of one block of statements do ``body`` instead."""
+    root = sch.get_sblock("root")
+    old = sch.get(root)
+    new = s_tir.SBlock(old.iter_vars, old.reads, old.writes, old.name_hint, body)
+    sch.state.replace(sch.get_sref(root), new, {old: new})
+
+
 def scratch(shape: Sequence[int], name: str) -> Buffer:
     """Return a float32 buffer for :func:`holding`."""
     return tirx.decl_buffer(shape, "float32", name)
@@ -78,11 +120,15 @@ def registers(count: int, size: int, name: str) -> list[Buffer]:
     return [tirx.decl_buffer((size,), "float32", name, scope="local") for _ in range(count)]
 
 
-def holding(buffers: Sequence[Buffer], stmt: Stmt, *, family: str = "") -> Stmt:
-    """Return ``stmt`` with memory for ``buffers``, as a block of ``family`` where given."""
-    marks = {FAMILY: family} if family else {}
-    allocated = list(buffers)
-    block = s_tir.SBlock([], [], [], "task", stmt, alloc_buffers=allocated, annotations=marks)
+def holding(buffers: Sequence[Buffer], stmt: Stmt, *, made: Made | None = None) -> Stmt:
+    """Return ``stmt`` with memory for ``buffers``, as the block of what it was made from."""
+    marks, reads, writes = {}, [], []
+    if made is not None:
+        marks = {FAMILY: made.family, **made.about}
+        reads, writes = ([_whole(b) for b in part] for part in (made.operands, made.results))
+    block = s_tir.SBlock(
+        [], reads, writes, "task", stmt, alloc_buffers=list(buffers), annotations=marks
+    )
     return s_tir.SBlockRealize([], tirx.const(1, "bool"), block)
 
 
@@ -174,3 +220,8 @@ def _loop(extent: Expr, body: Body, kind: Any) -> Stmt:
         kind,
         body(index),
     )
+
+
+def _whole(buffer: Buffer) -> Any:
+    ranges = [tvm.ir.Range.from_min_extent(tirx.const(0, "int32"), d) for d in buffer.shape]
+    return tvm.tirx.BufferRegion(buffer, ranges)

@@ -20,7 +20,10 @@ from tvmfuse.tuning.ranker import Sample
 from tvmfuse.tuning.space import TRACE, Point
 from tvmfuse.tuning.task import Task
 
-VERSIONS: Mapping[str, int] = dict.fromkeys((*families.FAMILIES, families.JOINED), 1)
+VERSIONS: Mapping[str, int] = {
+    **dict.fromkeys((*families.FAMILIES, families.JOINED), 1),
+    **dict.fromkeys(("generic", "nest", "reduction", "relayout", "resize", families.JOINED), 2),
+}
 """Version of each family's decisions: raised when a record of the old ones no longer fits."""
 
 _MOST_SIMILAR = 2000  # records of other kernels that a search starts from
