@@ -86,7 +86,7 @@ def functions(pattern: Generator) -> tuple[FunctionType, ...]:
         elif item not in found and _is_written(item):
             found[item] = None
             values = vars(sys.modules[item.__module__])
-            called = (values.get(name) for name in _names_of_code(item.__code__))
+            called = (values.get(name) for name in sorted(_names_of_code(item.__code__)))
             waiting += [c for c in called if inspect.isfunction(c) or inspect.isclass(c)]
     return tuple(found)
 
