@@ -1,4 +1,8 @@
-"""Random networks in the manner of real ones, for measurements beyond the models at hand."""
+"""Random networks in the manner of real ones, for measurements beyond the models at hand.
+
+By turns they compute in float32, in float16, and in float32 with products of 8-bit integers,
+and every network is there at two sizes.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,11 @@ import numpy as np
 
 from tvmfuse._tvm import relax
 
+_INT8 = "int8"
+_PRECISIONS = ("float32", "float32", "float16", _INT8)  # so many kinds of each before the next
+_KINDS = 3
+_STRUCTURES = _KINDS * len(_PRECISIONS)  # then the same ones at another size
+
 
 def module(seed: int) -> Any:
     """Return a random network: by turns convolutions, attention, or loose operators.
@@ -18,21 +27,24 @@ def module(seed: int) -> Any:
     Parameters
     ----------
     seed : int
-        Chooses everything: the kind, the blocks, their sizes and the weights.
+        Chooses everything: the kind, the element type, the blocks, their sizes and the
+        weights. Every second dozen are of the blocks of the dozen before, at other sizes.
 
     Returns
     -------
     tvm.IRModule
         Its function ``main`` takes one tensor and returns one.
     """
-    chance = random.Random(seed)
-    kind = (_Convolutions, _Transformer, _Loose)[seed % 3]
-    shape = kind.shape(chance)
+    structure = seed - _STRUCTURES * (seed // _STRUCTURES % 2)
+    chance = random.Random(structure)
+    kind = (_Convolutions, _Transformer, _Loose)[seed % _KINDS]
+    precision = _PRECISIONS[seed // _KINDS % len(_PRECISIONS)]
+    shape = kind.shape(random.Random(seed))
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    x = relax.Var("x", relax.TensorType(shape, "float32" if precision == _INT8 else precision))
     with builder.function("main", [x]):
         with builder.dataflow():
-            network = kind(builder, chance, np.random.default_rng(seed))
+            network = kind(builder, chance, np.random.default_rng(seed), precision)
             value = x
             for _ in range(chance.randint(5, 9)):
                 value = network.block(value)
@@ -44,8 +56,12 @@ def module(seed: int) -> Any:
 class _Network:
     """Emits blocks, one after the other."""
 
-    def __init__(self, builder: Any, chance: random.Random, rng: np.random.Generator) -> None:
+    def __init__(
+        self, builder: Any, chance: random.Random, rng: np.random.Generator, precision: str
+    ) -> None:
         self._builder, self._chance, self._rng = builder, chance, rng
+        self._is_quantised = precision == _INT8
+        self._dtype = "float32" if self._is_quantised else precision
 
     def emit(self, expr: Any) -> Any:
         return self._builder.emit(expr)
@@ -54,7 +70,28 @@ class _Network:
         """Return weights under which values keep their size."""
         fan_in = math.prod(shape[1:]) if len(shape) > 1 else 4
         values = self._rng.standard_normal(shape, dtype="float32") / math.sqrt(fan_in)
-        return relax.const(values.astype("float32"))
+        return relax.const(values.astype(self._dtype))
+
+    def number(self, value: float) -> Any:
+        return relax.const(np.array(value, self._dtype))
+
+    def factor(self, x: Any) -> Any:
+        """Return an operand of a product: as it is, or by way of 8 bits (ONNX's QDQ form)."""
+        if not self._is_quantised:
+            return x
+        scale, zero = relax.const(np.float32(0.03)), relax.const(np.array(128, "uint8"))
+        stored = self.emit(relax.op.quantize(x, scale, zero, out_dtype="uint8"))
+        return self.emit(relax.op.dequantize(stored, scale, zero))
+
+    def factor_weight(self, *shape: int, axis: int) -> Any:
+        """Return the weight of a product, in 8 bits with a scale for each output if need be."""
+        if not self._is_quantised:
+            return self.weight(*shape)
+        values = self._rng.integers(-127, 128, shape, dtype="int8")
+        size = 1 / (73 * math.sqrt(math.prod(shape) / shape[axis]))  # 73: of such values
+        scale = np.full(shape[axis], size, "float32")
+        operands = values, scale, np.zeros(shape[axis], "int8")
+        return self.emit(relax.op.dequantize(*map(relax.const, operands), axis=axis))
 
     def any_of(self, *choices: Any) -> Any:
         return self._chance.choice(choices)
@@ -87,20 +124,21 @@ class _Convolutions(_Network):
 
     def _conv(self, x: Any, out: int, size: int, stride: int = 1, groups: int = 1) -> Any:
         channels = int(x.ty.shape[1])
-        weight = self.weight(out, channels // groups, size, size)
+        weight = self.factor_weight(out, channels // groups, size, size, axis=0)
+        image, padding = self.factor(x), size // 2
         y = self.emit(
-            relax.op.nn.conv2d(x, weight, strides=stride, padding=size // 2, groups=groups)
+            relax.op.nn.conv2d(image, weight, strides=stride, padding=padding, groups=groups)
         )
         return self.emit(relax.op.add(y, self.weight(1, out, 1, 1)))
 
     def _dense(self, x: Any) -> Any:
-        stride = 2 if int(x.ty.shape[2]) > 14 and self._chance.random() < 0.3 else 1
+        stride = 2 if self._chance.random() < 0.3 and int(x.ty.shape[2]) > 14 else 1
         out = self.any_of(8, 16, 24, 40, 64, 96, 128, 160, 256)
         return self.activation(self._conv(x, out, self.any_of(1, 1, 3, 5), stride))
 
     def _depthwise(self, x: Any) -> Any:
         channels = int(x.ty.shape[1])
-        stride = self.any_of(1, 1, 2) if int(x.ty.shape[2]) > 14 else 1
+        stride = min(self.any_of(1, 1, 2), 2 if int(x.ty.shape[2]) > 14 else 1)
         return self.activation(self._conv(x, channels, self.any_of(3, 5), stride, channels))
 
     def _pool(self, x: Any) -> Any:
@@ -135,7 +173,8 @@ class _Transformer(_Network):
         return self.any_of(self._feed_forward, self._attention, self._norm, self._gated)(x)
 
     def _linear(self, x: Any, out: int) -> Any:
-        y = self.emit(relax.op.matmul(x, self.weight(int(x.ty.shape[-1]), out)))
+        weight = self.factor_weight(int(x.ty.shape[-1]), out, axis=1)
+        y = self.emit(relax.op.matmul(self.factor(x), weight))
         return self.emit(relax.op.add(y, self.weight(out)))
 
     def _norm(self, x: Any) -> Any:
@@ -159,14 +198,15 @@ class _Transformer(_Network):
     def _attention(self, x: Any) -> Any:
         op = relax.op
         rows, width = int(x.ty.shape[1]), int(x.ty.shape[2])
-        heads = self.any_of(*(h for h in (1, 2, 4, 8, 12) if width % h == 0))
+        heads = self.any_of(1, 2, 4, 8, 12)
+        heads = heads if width % heads == 0 else 8
 
         def split(axes: list[int]) -> Any:
             y = self.emit(op.reshape(self._linear(x, width), (1, rows, heads, width // heads)))
             return self.emit(op.permute_dims(y, axes))
 
         scores = self.emit(op.matmul(split([0, 2, 1, 3]), split([0, 2, 3, 1])))
-        scale = relax.const(np.float32((width // heads) ** -0.5))
+        scale = self.number((width // heads) ** -0.5)
         weights = self.emit(op.nn.softmax(self.emit(op.multiply(scores, scale)), axis=-1))
         mixed = self.emit(op.matmul(weights, split([0, 2, 1, 3])))
         back = self.emit(op.permute_dims(mixed, [0, 2, 1, 3]))
@@ -194,11 +234,11 @@ class _Loose(_Network):
         for _ in range(self._chance.randint(1, 5)):
             x = self.any_of(
                 lambda x: self.emit(op.add(x, self.weight(columns))),
-                lambda x: self.emit(op.multiply(x, relax.const(np.float32(0.9)))),
+                lambda x: self.emit(op.multiply(x, self.number(0.9))),
                 lambda x: self.emit(op.tanh(x)),
                 lambda x: self.emit(op.sqrt(self.emit(op.abs(x)))),
                 lambda x: self.emit(op.exp(self.emit(op.negative(self.emit(op.abs(x)))))),
-                lambda x: self.emit(op.maximum(x, relax.const(np.float32(-1.0)))),
+                lambda x: self.emit(op.maximum(x, self.number(-1.0))),
                 self.activation,
             )(x)
         return x
@@ -219,5 +259,6 @@ class _Loose(_Network):
         if rows * columns > 1 << 18 or columns > 2100:
             return self._chain(x)
         out = self.any_of(16, 64, 100, 256)
-        y = self.emit(relax.op.matmul(x, self.weight(columns, out)))
+        weight = self.factor_weight(columns, out, axis=1)
+        y = self.emit(relax.op.matmul(self.factor(x), weight))
         return self.activation(self.emit(relax.op.add(y, self.weight(out))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import collect_measurements
 import generated_graphs
@@ -16,11 +17,27 @@ from tvmfuse.calibrate import cache
 from tvmfuse.cost import data, training
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, 2, *range(6, 12)])
 def test_generated_network_is_well_formed_and_always_the_same(seed: int) -> None:
     module = generated_graphs.module(seed)
     relax.analysis.well_formed(module)
     assert tvm_ffi.structural_equal(generated_graphs.module(seed), module)
+
+
+def test_generated_networks_are_of_three_element_types_and_of_several_sizes() -> None:
+    modules = [generated_graphs.module(seed) for seed in range(6, 24)]
+    entering = [str(module["main"].params[0].ty.dtype) for module in modules]
+    assert entering[:6] == ["float16"] * 3 + ["float32"] * 3
+    quantised = ["relax.quantize" in operators(module) for module in modules[:6]]
+    assert quantised == [False] * 3 + [True] * 3
+    narrow, again = modules[0], modules[12]  # a dozen later
+    assert operators(narrow) == operators(again)
+    assert narrow["main"].params[0].ty.shape != again["main"].params[0].ty.shape
+
+
+def operators(module: Any) -> list[str]:
+    bindings = module["main"].body.blocks[0].bindings
+    return [binding.value.op.name for binding in bindings if hasattr(binding.value, "op")]
 
 
 def test_interrupted_run_goes_on_where_it_stopped(
