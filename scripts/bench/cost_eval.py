@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tvmfuse import targets
-from tvmfuse.cost import data, judging, training
+from tvmfuse.cost import data, examples, judging
 from tvmfuse.cost.data import Measurements
 from tvmfuse.cost.judging import Decision, ModelScore
 from tvmfuse.cost.roofline import Roofline
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(argv)
     held_out = tomllib.loads(MODELS_TOML.read_text(encoding="utf-8"))["held_out_families"]
     measured = [found for path in args.data for found in data.read(path)]
-    _, unseen = training.split(measured, held_out)
+    _, unseen = examples.split(measured, held_out)
     peaks = unseen[0].run.peaks
     target = replace(targets.resolve(args.target), peaks=peaks)
     chosen = cost_models.resolve(args.cost_model, target)

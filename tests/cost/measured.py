@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tvmfuse.cost import data, kernel, training
+from tvmfuse.cost import data, examples, kernel, training
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import Trained
 from tvmfuse.plan import OpGraph, OpNode, Peaks, TensorInfo
@@ -81,4 +81,4 @@ def measurements(
 
 
 def trained() -> Trained:
-    return training.train(RUN, training.examples([measurements()]), boosting_rounds=60)
+    return training.train(RUN, examples.of([measurements()]), boosting_rounds=60)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cost import measured
-from tvmfuse.cost import data, judging, kernel, shipped, training
+from tvmfuse.cost import data, examples, judging, kernel, shipped, training
 from tvmfuse.cost.extraction import extract
 from tvmfuse.cost.features import Features
 from tvmfuse.cost.learned import Learned
@@ -20,7 +20,7 @@ from tvmfuse.cost.rates import Rates
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import Trained, class_of
 from tvmfuse.errors import CostModelError
-from tvmfuse.plan import OpGraph, Peaks
+from tvmfuse.plan import Candidate, OpGraph, Peaks
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,23 @@ def test_stranger_gets_the_prior(trained: Trained) -> None:
     assert not prediction.is_known
     assert prediction.us == huge.prior_us
     assert not trained.knows(replace(huge, element_bytes=2.0))
+
+
+def test_schedules_of_records_are_told_from_those_of_a_family() -> None:
+    def us(graph: OpGraph) -> float:
+        return 2.0 * measured.true_us(graph)
+
+    found = measured.measurements()
+    twice = measured.measurements(us)
+    tuned = [replace(each, schedule="tuned") for each in found.kernels]
+    both = replace(found, kernels=(*twice.kernels, *tuned))
+    model = training.train(measured.RUN, examples.of([both]), boosting_rounds=60)
+    graph = measured.product(64, 192, 96, epilogue=1)
+    candidate = Candidate("p", "gemm", "main", (0, 1), graph)
+    plain = Learned(model, measured.PEAKS).predict(candidate)
+    quick = Learned(model, measured.PEAKS, tuned=[kernel.unplaced(graph)]).predict(candidate)
+    assert quick.fused_us == pytest.approx(plain.fused_us / 2, rel=0.25)
+    assert quick.unfused_us == plain.unfused_us  # no record of an operator alone
 
 
 def test_device_without_measured_peaks_has_those_of_the_model(trained: Trained) -> None:
@@ -147,8 +164,8 @@ def test_every_shipped_model_loads() -> None:
 
 
 class TestTraining:
-    def examples(self, n: int) -> list[training.Example]:
-        return training.examples([measured.measurements()])[:n]
+    def examples(self, n: int) -> list[examples.Example]:
+        return examples.of([measured.measurements()])[:n]
 
     @pytest.mark.parametrize("n", [0, 3, 99])
     def test_too_little_is_refused(self, n: int) -> None:
@@ -172,18 +189,18 @@ class TestTraining:
         other = replace(measured.RUN, device="Other CPU")
         mixed = [measured.measurements(), measured.measurements(run=other)]
         with pytest.raises(CostModelError, match="Other CPU"):
-            training.examples(mixed)
+            examples.of(mixed)
 
     def test_same_data_give_the_same_model(self, trained: Trained) -> None:
         assert measured.trained().to_text() == trained.to_text()
 
     def test_equal_kernels_count_once(self) -> None:
-        once = training.examples([measured.measurements()])
-        twice = training.examples([measured.measurements(), measured.measurements()])
+        once = examples.of([measured.measurements()])
+        twice = examples.of([measured.measurements(), measured.measurements()])
         assert len(once) == len(twice)
 
     def test_held_out_architectures_are_not_seen(self) -> None:
-        seen, unseen = training.split([measured.measurements()], {"family of net0"})
+        seen, unseen = examples.split([measured.measurements()], {"family of net0"})
         assert {k.model for k in unseen[0].kernels} == {"net0"}
         assert "net0" not in {k.model for k in seen[0].kernels}
         assert len(unseen[0].plans) == 1

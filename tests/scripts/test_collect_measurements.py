@@ -14,7 +14,7 @@ from collecting.entries import entries
 from tvmfuse import targets
 from tvmfuse._tvm import relax, tvm_ffi
 from tvmfuse.calibrate import cache
-from tvmfuse.cost import data, training
+from tvmfuse.cost import data, examples
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *range(6, 12)])
@@ -59,7 +59,7 @@ def test_interrupted_run_goes_on_where_it_stopped(
     assert all(kernel.us > 0 for kernel in found.kernels)
     assert {plan.model for plan in found.plans} == {"generated_5"}
     assert {plan.plan for plan in found.plans} >= {"optimal", "none", "prior", "everything"}
-    assert training.examples([found])
+    assert examples.of([found])
     with path.open("a") as file:
         file.write('{"model": "cut o')
     assert collect_measurements.main(collect) == 0

@@ -11,8 +11,9 @@ import pytest
 from tests import graphs
 from tests.cost import measured
 from tvmfuse._tvm import relax
-from tvmfuse.cost import features, shipped
+from tvmfuse.cost import features, kernel, shipped
 from tvmfuse.cost.data import MeasuredKernel, Measurements
+from tvmfuse.cost.learned import Learned
 from tvmfuse.cost.trained import KIND
 from tvmfuse.frontend import import_model
 from tvmfuse.plan import Candidate, OpGraph
@@ -93,6 +94,19 @@ def test_schedules_are_told_apart(database: str) -> None:
     for each in _found(database):
         times[each.schedule] = times.get(each.schedule, 0.0) + each.us
     assert times["tuned"] == pytest.approx(times["family"] / 2, rel=1e-3)
+
+
+def test_compile_that_reads_the_store_knows_which_kernels_are_tuned(database: str) -> None:
+    found = _made_up()
+    graph = found.kernels[0].graph
+    one = replace(found.kernels[0], schedule="tuned")
+    cost_models.record(database, TARGET, [replace(found, kernels=(one, *found.kernels))], "tune")
+    assert cost_models.tuned(database, TARGET) == {kernel.unplaced(graph)}
+    assert cost_models.tuned(database, resolve("cpu:x86-64-v2")) == frozenset()
+    retraining.retrain(database, TARGET)
+    model = cost_models.resolve("learned", TARGET, database=database).model
+    assert isinstance(model, Learned)
+    assert model.tuned == {kernel.unplaced(graph)}
 
 
 def test_group_whose_operators_were_not_timed_is_kept(database: str) -> None:

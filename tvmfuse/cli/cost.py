@@ -58,19 +58,19 @@ def train_model(
 ) -> None:
     """Learn from measured kernels: of files, else of the tuning store for this device."""
     from tvmfuse import targets
-    from tvmfuse.cost import training
+    from tvmfuse.cost import examples, training
     from tvmfuse.tuning import cost_models
 
     device = targets.resolve(target)
     measured = _read(data) or cost_models.measured(db, device)
-    learnable, _ = training.split(measured, _held_out(split))
+    learnable, _ = examples.split(measured, _held_out(split))
     if not learnable:
         raise CostModelError(
             "cost train: needs measured kernels, but there are none for this device; "
             "name files by --data, or run scripts/collect_measurements.py --db"
         )
     trained = training.train(
-        learnable[0].run, training.examples(learnable), seed=seed, boosting_rounds=rounds
+        learnable[0].run, examples.of(learnable), seed=seed, boosting_rounds=rounds
     )
     if output is not None:
         output.write_text(trained.to_text(), encoding="utf-8")
@@ -100,11 +100,11 @@ def judge_model(
     as_json: AsJson = False,
 ) -> None:
     """Hold a cost model against measured kernels, by default of architectures held out."""
-    from tvmfuse.cost import judging, training
+    from tvmfuse.cost import examples, judging
 
     measured = _read(data)
     if split is not None:
-        _, measured = training.split(measured, _held_out(split))
+        _, measured = examples.split(measured, _held_out(split))
     if not any(found.kernels for found in measured):
         raise CostModelError("cost eval: the files hold no measured kernel to judge by")
     chosen = _resolve(model, measured[0], target=target, db=db)

@@ -147,6 +147,15 @@ def alone(graph: OpGraph, op: OpNode) -> OpGraph:
     )
 
 
+def unplaced(graph: OpGraph) -> OpGraph:
+    """Return a graph without what tells equal kernels apart: places and labels."""
+    ops = tuple(
+        OpNode(op.name, op.kind, op.inputs, op.outputs, op.flops, i)
+        for i, op in enumerate(graph.ops)
+    )
+    return OpGraph(graph.tensors, ops, graph.inputs, graph.outputs)
+
+
 def _parts(graph: OpGraph) -> list[list[OpNode]]:
     """Return the operators in sets that share no value they make, in program order."""
     part_of: dict[int, list[OpNode]] = {}  # by tensor

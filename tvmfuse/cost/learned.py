@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,6 +78,9 @@ class Learned:
         What was learned.
     peaks : Peaks
         The device; what was not measured is taken from the one that it learned on.
+    tuned : collection of OpGraph
+        Kernels that have records, as :func:`~tvmfuse.cost.kernel.unplaced` gives them; any
+        other has the schedule of its family.
 
     Raises
     ------
@@ -85,8 +88,9 @@ class Learned:
         XGBoost is missing, or cannot read the model.
     """
 
-    def __init__(self, trained: Trained, peaks: Peaks) -> None:
+    def __init__(self, trained: Trained, peaks: Peaks, *, tuned: Collection[OpGraph] = ()) -> None:
         self.trained = trained
+        self.tuned = frozenset(tuned)
         self.peaks = peaks if peaks.source == "measured" else trained.peaks
         self.rates = Rates.of(trained.rates)
         self._prior = Roofline(self.peaks, self.rates)
@@ -101,7 +105,7 @@ class Learned:
         return once(candidates, self._predict_unlike)
 
     def _predict_unlike(self, candidates: Sequence[Candidate]) -> list[RunTime]:
-        batch = _Batch(self.peaks, self.rates)
+        batch = _Batch(self.peaks, self.rates, self.tuned)
         placed = [batch.add(candidate) for candidate in candidates]
         predictions = self.kernels(batch.features)
         return [
@@ -155,9 +159,9 @@ class Learned:
 class _Batch:
     """The kernels of many candidates, each operator on its own only once."""
 
-    def __init__(self, peaks: Peaks, rates: Rates) -> None:
+    def __init__(self, peaks: Peaks, rates: Rates, tuned: Collection[OpGraph]) -> None:
         self.features: list[Features] = []
-        self._peaks, self._rates = peaks, rates
+        self._peaks, self._rates, self._tuned = peaks, rates, tuned
         self._singles: dict[tuple[str, int, int], int] = {}
 
     def add(self, candidate: Candidate) -> tuple[list[tuple[int, float]], list[int]]:
@@ -198,7 +202,9 @@ class _Batch:
         return self._singles[key]
 
     def _add(self, graph: OpGraph, parts: Sequence[kernel.Kernel]) -> int:
-        self.features.append(extraction.extract(graph, parts, self._peaks, rates=self._rates))
+        is_tuned = bool(self._tuned) and kernel.unplaced(graph) in self._tuned
+        row = extraction.extract(graph, parts, self._peaks, rates=self._rates, is_tuned=is_tuned)
+        self.features.append(row)
         return len(self.features) - 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -11,7 +11,7 @@ from tvmfuse.cost.learned import Learned
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import Trained
 from tvmfuse.errors import CostModelError
-from tvmfuse.plan import CostModel, Peaks
+from tvmfuse.plan import CostModel, OpGraph, Peaks
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Chosen:
     note: str
 
 
-def best(family: str, peaks: Peaks) -> Chosen:
+def best(family: str, peaks: Peaks, *, tuned: Collection[OpGraph] = ()) -> Chosen:
     """Return the learned model of a device family, or the prior and why.
 
     Parameters
@@ -39,14 +39,16 @@ def best(family: str, peaks: Peaks) -> Chosen:
         Devices that run the same code alike: ``x86-64-v3``.
     peaks : Peaks
         Of the device.
+    tuned : collection of OpGraph
+        Kernels that have records.
     """
     try:
-        return learned(trained(family), peaks)
+        return learned(trained(family), peaks, tuned=tuned)
     except CostModelError as error:
         return prior(peaks, str(error))
 
 
-def learned(model: Trained, peaks: Peaks) -> Chosen:
+def learned(model: Trained, peaks: Peaks, *, tuned: Collection[OpGraph] = ()) -> Chosen:
     """Return a learned model for a device; the prior where that is better on what is unseen.
 
     Raises
@@ -61,7 +63,8 @@ def learned(model: Trained, peaks: Peaks) -> Chosen:
             f"what has learned on {model.device} is off by {_percent(found, 'unseen')} on "
             f"architectures that it had not seen, the roofline by {_percent(found, 'prior')}",
         )
-    return Chosen(Learned(model, peaks), f"times are predicted by the cost model {model.label}")
+    predictor = Learned(model, peaks, tuned=tuned)
+    return Chosen(predictor, f"times are predicted by the cost model {model.label}")
 
 
 def prior(peaks: Peaks, why: str) -> Chosen:

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
-from tvmfuse.cost import chained, extraction, fitting
-from tvmfuse.cost.data import Measurements, Run
+from tvmfuse.cost import fitting
+from tvmfuse.cost.data import Run
+from tvmfuse.cost.examples import Example
 from tvmfuse.cost.features import Features
-from tvmfuse.cost.kernel import Kernel
 from tvmfuse.cost.learned import xgboost
 from tvmfuse.cost.rates import Rates
 from tvmfuse.cost.roofline import Roofline
 from tvmfuse.cost.trained import SIZES, Trained, class_of, log_size
 from tvmfuse.errors import CostModelError
-from tvmfuse.plan import OpGraph, Peaks
+from tvmfuse.plan import Peaks
 
 Array = npt.NDArray[np.float64]
 
@@ -52,75 +52,6 @@ _PARAMETERS = {
 
 # More of these never makes a kernel quicker, whatever the prior says of its bytes and flops.
 _SLOWER = ("column_waste", "row_waste", "idle_share", "spill_bytes")
-
-
-@dataclass(frozen=True)
-class Example:
-    """One kernel to learn from.
-
-    Parameters
-    ----------
-    model, model_family : str
-        Where it was measured.
-    graph : OpGraph
-        Its operators.
-    parts : tuple of Kernel
-        Its work, part by part where several kernels were joined.
-    is_tuned : bool
-        Whether a record gives its schedule.
-    us : float
-        Its run time, in microseconds: the median over the plans that it was in.
-    noise : float
-        Spread of its run time, as a share.
-    """
-
-    model: str
-    model_family: str
-    graph: OpGraph
-    parts: tuple[Kernel, ...]
-    is_tuned: bool
-    us: float
-    noise: float
-
-    def row(self, peaks: Peaks, rates: Rates) -> Features:
-        """Return its features, by a roofline of some rates."""
-        return extraction.extract(
-            self.graph, self.parts, peaks, rates=rates, is_tuned=self.is_tuned
-        )
-
-
-def examples(measured: Iterable[Measurements]) -> list[Example]:
-    """Return the kernels of some runs, equal ones of a model as one.
-
-    Raises
-    ------
-    CostModelError
-        They are of several devices, targets or numbers of threads.
-    """
-    runs = list(measured)
-    devices = {(r.run.device, r.run.target, r.run.threads) for r in runs}
-    if len(devices) > 1:
-        raise CostModelError(
-            f"cost train: measurements must be of one device, target and number of threads, but "
-            f"are of {', '.join(' '.join(map(str, d)) for d in sorted(devices))}"
-        )
-    times: defaultdict[tuple[str, str, str, str, OpGraph], list[tuple[float, float]]]
-    times = defaultdict(list)
-    for found in runs:
-        for k in found.kernels:
-            graph = _normal(k.graph)
-            key = (k.model, k.model_family, k.family, k.schedule, graph)
-            times[key].append((k.call_us, k.spread_us))
-    found_examples = []
-    for (model, family, kernel_family, schedule, graph), taken in times.items():
-        parts = chained.work(graph, family=kernel_family)
-        if not parts:
-            continue
-        us = statistics.median(us for us, _ in taken)
-        noise = statistics.median(spread / us for us, spread in taken)
-        is_tuned = schedule == "tuned"
-        found_examples.append(Example(model, family, graph, parts, is_tuned, us, noise))
-    return found_examples
 
 
 def train(
@@ -263,20 +194,6 @@ def _metrics(name: str, rows: Sequence[Example], logs: Array) -> dict[str, float
     }
 
 
-def split(
-    measured: Iterable[Measurements], held_out: Collection[str]
-) -> tuple[list[Measurements], list[Measurements]]:
-    """Part measurements into those to learn from and those of architectures held out."""
-    seen: list[Measurements] = []
-    unseen: list[Measurements] = []
-    for found in measured:
-        for side, is_held_out in ((seen, False), (unseen, True)):
-            kernels = [k for k in found.kernels if (k.model_family in held_out) == is_held_out]
-            plans = [p for p in found.plans if (p.model_family in held_out) == is_held_out]
-            side.append(Measurements(found.run, tuple(kernels), tuple(plans)))
-    return seen, unseen
-
-
 def _boost(table: Array, wanted: Array, weights: Array, *, seed: int, rounds: int) -> Any:
     library = xgboost()
     constraints = [int(name in _SLOWER) for name in Features.names()]
@@ -310,12 +227,3 @@ def _ranges(
             values = [log_size(getattr(row, size)) for row in own]
             ranges[name][size] = [min(values), max(values)]
     return ranges
-
-
-def _normal(graph: OpGraph) -> OpGraph:
-    """Return a graph without what tells equal kernels apart: places and labels."""
-    ops = tuple(
-        type(op)(op.name, op.kind, op.inputs, op.outputs, op.flops, i)
-        for i, op in enumerate(graph.ops)
-    )
-    return OpGraph(graph.tensors, ops, graph.inputs, graph.outputs)

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from tvmfuse.cost import data, features, judging, shipped
+from tvmfuse.cost import data, features, judging, kernel, shipped
 from tvmfuse.cost.data import MeasuredKernel, Measurements, Run
 from tvmfuse.cost.shipped import Chosen
 from tvmfuse.cost.trained import KIND, Trained
 from tvmfuse.errors import CostModelError
-from tvmfuse.plan import Candidate, Group, Peaks, RunTime
+from tvmfuse.plan import Candidate, Group, OpGraph, Peaks, RunTime
 from tvmfuse.store import Session, Store, open_store
 from tvmfuse.store.devices import device_of, target_key
 from tvmfuse.store.learning import (
@@ -55,14 +55,12 @@ def resolve(name: str, target: Target, *, database: str | None = None) -> Chosen
     if name == PRIOR:
         return shipped.prior(target.peaks, "so it was asked for")
     try:
-        if name != LEARNED:
-            return shipped.learned(_of_file(Path(name), target), target.peaks)
-        own = of_store(database, target)
+        own = of_store(database, target) if name == LEARNED else _of_file(Path(name), target)
         if own is not None:
-            return shipped.learned(own, target.peaks)
+            return shipped.learned(own, target.peaks, tuned=tuned(database, target))
     except CostModelError as error:
         return shipped.prior(target.peaks, str(error))
-    return shipped.best(target.cost_family, target.peaks)
+    return shipped.best(target.cost_family, target.peaks, tuned=tuned(database, target))
 
 
 def keep(database: str | None, target: Target, trained: Trained) -> None:
@@ -129,6 +127,22 @@ def measured(database: str | None, target: Target) -> list[Measurements]:
                 runs[run].append(_kernel(each, str(about["model"]), str(about["model_family"])))
     newest = _run(json.loads([*runs][-1])) if runs else None
     return [Measurements(newest, tuple(kernels)) for kernels in runs.values()] if newest else []
+
+
+def tuned(database: str | None, target: Target) -> frozenset[OpGraph]:
+    """Return the kernels that were measured with a record's schedule, for exactly a device.
+
+    A compile that reads the same store will find their records.
+    """
+    with _store(database) as store:
+        if store is None:
+            return frozenset()
+        key = target_key(target)
+        return frozenset(
+            kernel.unplaced(each.group.candidate.graph)
+            for each in measurements_of(store, device_of(target))
+            if each.schedule == "tuned" and each.target == key
+        )
 
 
 def _rows(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from tvmfuse.cost import judging, kernel, shipped, training
+from tvmfuse.cost import examples, judging, kernel, shipped, training
 from tvmfuse.cost.data import Measurements
 from tvmfuse.cost.learned import Learned
 from tvmfuse.errors import CostModelError, TvmFuseError
@@ -92,7 +92,7 @@ def retrain(database: str, target: Target, *, least_new: int = LEAST_NEW) -> str
         XGBoost is missing.
     """
     found = cost_models.measured(database, target)
-    rows = training.examples(found)
+    rows = examples.of(found)
     n_models = len({row.model_family for row in rows})
     if len(rows) < training.MIN_KERNELS or n_models < 2:
         return (
