@@ -80,7 +80,7 @@ def test_fusing_a_chain_saves_intermediates_and_dispatches(chain, peaks):
     size = 1 << 22  # 16 MB: in memory, whether fused or not
     time = Roofline(peaks).predict(candidate(chain("elementwise", "elementwise", size=size)))
     n_bytes = 4 * size
-    reached = 0.4 * peaks.bandwidth_gbps["dram"]
+    reached = RATES.reach["dram"] * peaks.bandwidth_gbps["dram"]
     saved_traffic_us = (n_bytes + 2 * n_bytes) / (reached * 1e3)
     assert time.saved_us == pytest.approx(saved_traffic_us + peaks.dispatch_us, rel=0.02)
 
@@ -126,7 +126,7 @@ def test_large_matmul_runs_near_its_share_of_the_peak(matmul, peaks):
     graph = matmul(1024, 1024, 1024)
     time = Roofline(peaks).predict(candidate(graph))
     gflops = 2 * 1024**3 / time.fused_us / 1e3
-    assert 0.5 * peaks.gflops < gflops < 0.8 * peaks.gflops
+    assert 0.5 * peaks.gflops < gflops < 0.9 * peaks.gflops
 
 
 def test_matmul_epilogue_saves_about_the_epilogue(matmul, peaks):

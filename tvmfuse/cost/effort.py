@@ -19,23 +19,30 @@ Work = Literal[
     "reduction",
     "elementwise",
     "special",
+    "library",
+    "division",
     "moving",
+    "kept",
+    "half",
+    "half_matmul",
+    "byte_product",
     "opaque",
 ]
 
-# Operators whose functions take tens of instructions rather than one or two.
-SPECIAL = frozenset(
-    {
-        *("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "power", "softplus", "silu"),
-        *("gelu", "gelu_tanh", "softmax", "log_softmax", "rsqrt", "sqrt", "divide", "floor_divide"),
-    }
-)
+# Functions that take tens of instructions rather than one or two, in vectors; those that a
+# library of C computes, element by element; and what a divider does.
+_FUNCTIONS: Mapping[str, Work] = {
+    **dict.fromkeys(("exp", "tanh", "sigmoid", "erf", "silu", "softmax"), "special"),
+    **dict.fromkeys(("gelu", "gelu_tanh", "log_softmax"), "special"),
+    **dict.fromkeys(("log", "sin", "cos", "power", "softplus", "mish"), "library"),
+    **dict.fromkeys(("rsqrt", "sqrt", "divide", "floor_divide"), "division"),
+}
+SPECIAL = frozenset(_FUNCTIONS)
 
 # Moves that copy elements in the order in which they lie; others jump.
 IN_ORDER = frozenset(
     {
-        *("broadcast_to", "concat", "image.resize2d", "nn.pad", "repeat", "split", "stack"),
-        *("strided_slice", "tile"),
+        *("broadcast_to", "concat", "nn.pad", "repeat", "split", "stack", "strided_slice", "tile"),
     }
 )
 
@@ -74,12 +81,18 @@ def effort(
         The kernel family; some convolve directly only.
     """
     total: defaultdict[Work, float] = defaultdict(float)
+    is_product = any(op.kind in ("matmul", "conv") for op in ops)
     for op, times in zip(ops, repeats, strict=True):
-        if op.kind != "view":
-            kind = _kind(graph, op, family)
-            counts_elements = kind == "special" or op.kind == "injective"
-            amount = _elements(graph, op) if counts_elements else op.flops
-            total[kind] += amount * times * width(graph, op) * _padding(graph, op, kind)
+        if op.kind == "view" or (op.kind == "injective" and is_product):
+            continue  # a product reads and writes in whatever order
+        kind = _kind(graph, op, family)
+        counts_elements = kind in _BY_ELEMENT or op.kind == "injective"
+        amount = _elements(graph, op) if counts_elements else op.flops
+        total[kind] += amount * times * width(graph, op) * _padding(graph, op, kind)
+        if _is_half(graph, op):
+            total["half"] += _elements(graph, op) * times
+    if kept := _kept(graph, ops):
+        total["kept"] = kept
     return dict(total)
 
 
@@ -94,6 +107,7 @@ def starts_threads(graph: OpGraph, ops: Sequence[OpNode]) -> bool:
 
 
 _REDUCING = frozenset({"pooling", "reduction"})
+_BY_ELEMENT = frozenset({"special", "library", "division"})
 
 
 def width(graph: OpGraph, op: OpNode) -> float:
@@ -104,12 +118,16 @@ def width(graph: OpGraph, op: OpNode) -> float:
 
 def _kind(graph: OpGraph, op: OpNode, family: str) -> Work:
     match op.kind:
+        case "matmul" if _is_half(graph, op):
+            return "half_matmul"
+        case "conv" | "matmul" if graph.tensors[op.inputs[0]].dtype in ("int8", "uint8"):
+            return "byte_product"
         case "conv":
             if geometry.is_depthwise(graph, op):
                 return "depthwise"
             return "winograd" if family not in _DIRECT and _is_winograd(graph, op) else "conv"
         case "elementwise" | "broadcast":
-            return "special" if op.name.rpartition(".")[2] in SPECIAL else "elementwise"
+            return _FUNCTIONS.get(op.name.rpartition(".")[2], "elementwise")
         case "injective":
             return "elementwise" if op.name.removeprefix("relax.") in IN_ORDER else "moving"
         case "view":
@@ -130,6 +148,22 @@ def _padding(graph: OpGraph, op: OpNode, kind: Work) -> float:
         return 1.0
     columns = geometry.of(graph, op).columns
     return _COLUMNS * math.ceil(columns / _COLUMNS) / columns if columns else 1.0
+
+
+def _is_half(graph: OpGraph, op: OpNode) -> bool:
+    """Whether an operator's elements are widened before and rounded after it."""
+    return any(graph.tensors[i].dtype in ("float16", "bfloat16") for i in op.outputs)
+
+
+def _kept(graph: OpGraph, ops: Sequence[OpNode]) -> float:
+    """Return the elements that a reduction writes beside their sums: one by one, as it goes."""
+    sums = [op for op in ops if op.kind == "reduction"]
+    made = {i for op in ops if op.kind != "reduction" for i in op.outputs}
+    if not sums or any(op.kind in ("matmul", "conv", "pooling") for op in ops):
+        return 0.0
+    reduced = max(_elements(graph, op) for op in sums)
+    written = (graph.tensors[i].size for i in made.intersection(graph.outputs))
+    return float(sum(size for size in written if size > reduced))
 
 
 def _elements(graph: OpGraph, op: OpNode) -> int:

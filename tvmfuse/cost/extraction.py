@@ -85,7 +85,9 @@ def _arithmetic(graph: OpGraph, kernel: Kernel) -> dict[str, float]:
         "window_flops": flops.get("pooling", 0.0),
         "reduction_flops": flops.get("reduction", 0.0),
         "elementwise_flops": flops.get("elementwise", 0.0) + flops.get("broadcast", 0.0),
-        "special_functions": kernel.effort.get("special", 0.0),
+        "special_functions": sum(
+            kernel.effort.get(work, 0.0) for work in ("special", "library", "division")
+        ),
         "recompute_ratio": kernel.total_flops / once if once else 1.0,
         "intensity": kernel.total_flops / max(1, kernel.total_bytes),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 
-VERSION = 3
+VERSION = 4
 """Raised whenever a feature is added, dropped or computed in another way."""
 
 

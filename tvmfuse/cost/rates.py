@@ -13,18 +13,25 @@ LEVELS = ("l1", "l2", "l3", "dram")
 
 # The peak counts fused multiply-adds, two operations each; elementwise code has few of them
 # and long dependency chains. Winograd's are those that it spares. Special functions and moves
-# are counted by elements.
+# are counted by elements, and so is what is rounded to half precision after every operator or
+# written beside the sums of it. Products of bytes have instructions of their own.
 _EFFICIENCY: Mapping[Work, float] = {
-    "matmul": 0.7,
-    "conv": 0.8,
-    "winograd": 1.4,
+    "matmul": 0.85,
+    "conv": 0.9,
+    "winograd": 2.0,
     "depthwise": 0.8,
-    "pooling": 0.08,
-    "reduction": 0.08,
-    "elementwise": 0.25,
-    "special": 0.025,
-    "moving": 0.2,
-    "opaque": 0.1,
+    "pooling": 0.14,
+    "reduction": 0.18,
+    "elementwise": 0.3,
+    "special": 0.028,
+    "library": 0.005,
+    "division": 0.06,
+    "moving": 0.06,
+    "kept": 0.016,
+    "half": 0.1,
+    "half_matmul": 0.15,
+    "byte_product": 1.6,
+    "opaque": 0.3,
 }
 
 
@@ -56,12 +63,12 @@ class Rates:
     """
 
     efficiency: Mapping[Work, float] = field(default_factory=lambda: dict(_EFFICIENCY))
-    reach: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0.4))
-    store: float = 0.8
+    reach: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0.8))
+    store: float = 2.0
     constants: float = 0.4
-    call_us: float = 0.4
-    wake: float = 1.0
-    exposed: float = 0.3
+    call_us: float = 0.3
+    wake: float = 1.3
+    exposed: float = 0.25
 
     def numbers(self) -> tuple[float, ...]:
         """Return all of them in one order."""
