@@ -63,9 +63,13 @@ peaks: $(VENV)/.installed ## Check the machine's peaks against loops in C
 peers: $(VENV)/.installed $(MODELS)/bench/.exported ## Time three networks beside every peer, each in an environment made for it
 	$(BIN)/python scripts/bench/peers.py --models $(MODELS)/bench --scratch $(PEER_VENVS)/models $(ARGS) resnet18 mobilenetv2 bert_base
 
+COLLECT = $(BIN)/python scripts/collect_measurements.py --models $(MODELS) --exported $(MODELS)/bench --jobs 2 --target $(COST_TARGET) \
+	--built build/measured/$(COST_TARGET) --into $(COST_DATA)
+JUDGES := magika ppocr_cls ppocrv6_det light_densenet121 convnext_tiny
+
 cost-data: models $(MODELS)/bench/.exported ## Build all models under many plans and time their kernels for the cost model; an hour
-	$(BIN)/python scripts/collect_measurements.py --models $(MODELS) --exported $(MODELS)/bench --generated 60 --jobs 2 \
-		--target $(COST_TARGET) --built build/measured/$(COST_TARGET) --into $(COST_DATA) $(ARGS)
+	$(COLLECT) --sampled 20 $(ARGS) $(JUDGES)
+	$(COLLECT) --generated 60 $(ARGS)
 
 cost-model: $(VENV)/.installed ## Train the cost model that ships, of COST_TARGET, and judge it on unseen models
 	$(BIN)/tvmfuse cost train --data $(COST_DATA) --target $(COST_TARGET) \

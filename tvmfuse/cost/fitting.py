@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 _ODD = 0.3
 
 # How much a rate resists leaving its default: as much as so many kernels that are far off.
-_INERTIA = 0.1
+_INERTIA = 0.5
 
 
 def fit(peaks: Peaks, kernels: Sequence[Sequence[Kernel]], us: Sequence[float]) -> Rates:
