@@ -37,7 +37,6 @@ _FUNCTIONS: Mapping[str, Work] = {
     **dict.fromkeys(("log", "sin", "cos", "power", "softplus", "mish"), "library"),
     **dict.fromkeys(("rsqrt", "sqrt", "divide", "floor_divide"), "division"),
 }
-SPECIAL = frozenset(_FUNCTIONS)
 
 # Moves that copy elements in the order in which they lie; others jump.
 IN_ORDER = frozenset(
