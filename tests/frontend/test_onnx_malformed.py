@@ -372,6 +372,11 @@ MODELS: dict[str, tuple[Any, str]] = {
         interface([value("x", shape=None)], [value("y")], helper.make_node("Neg", ["x"], ["y"])),
         r"x\[any rank\]",
     ),
+    "read where values tell the shape": (
+        "g (float[2,3] x) => (float[m] y) <int64 k = {0}> "
+        "{ n = NonZero(x) i = Gather<axis=0>(n, k) y = Cast<to=1>(i) }",
+        r"node 'i' \(Gather\).*the values of 'n' tell its shape",
+    ),
     "layer norm that returns its mean": (
         f"{XY} <float[3] s = {{1.0,1.0,1.0}}> {{ n, m = LayerNormalization(x, s) y = Add(n, m) }}",
         r"node 'n' \(LayerNormalization\).*Mean",

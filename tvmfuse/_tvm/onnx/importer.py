@@ -124,10 +124,18 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         """Convert one node at a time, and bind each result to a named variable."""
         for node in graph.node:
             self._current = node
+            self._check_extents(node)
             super()._construct_nodes(SimpleNamespace(node=[node]))
             for name in filter(None, node.output):
                 self._finish(name, self._nodes[name])
         self._current = None
+
+    def _check_extents(self, node: onnx.NodeProto) -> None:
+        """Raise where a node reads what ``NonZero`` and its like have measured out."""
+        for name in node.input:
+            value = self._nodes.get(name)
+            if is_tensor(value) and extents(value) is None:
+                raise ValueError(f"the values of {name!r} tell its shape, and shapes must be known")
 
     def _finish(self, name: str, value: Any) -> None:
         if not is_tensor(value) or tvm.ir.is_prim_expr(value):
