@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tests import recurrence
-from tests.graphs import on, run
+from tests.graphs import module, on, run
 from tests.kernels.contract import MACHINES
 from tvmfuse import testing
 from tvmfuse._pipeline import prepare
+from tvmfuse._tvm import relax
 from tvmfuse._tvm.recurrence import Activation
 from tvmfuse.passes.verify import kernel_facts
 from tvmfuse.targets import resolve
@@ -87,6 +88,24 @@ def test_directions_may_differ_in_their_activations() -> None:
 
 def test_weights_that_are_known_only_at_run_time_are_packed_by_the_kernel() -> None:
     check(recurrence.layer("gru", hidden=21, constants=()))
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_state_and_cell_may_be_one_tensor(steps: int) -> None:
+    layer = recurrence.layer("lstm", steps=steps, hidden=9)
+    values = {**layer.values, "cell": layer.values["state"]}
+
+    def graph(x: Any, state: Any) -> Any:
+        weight = relax.const(values["weight"], "float32")
+        operands = {"x": x, "weight": weight, "state": state, "cell": state}
+        result = relax.BlockBuilder.current().emit(layer.recurrence.call(operands))
+        return [relax.TupleGetItem(result, k) for k in range(3)]
+
+    found = run(module(graph, values["x"], values["state"]), values["x"], values["state"])
+    for result, expected in zip(
+        found, recurrence.reference(layer.recurrence, values), strict=True
+    ):
+        testing.assert_close(result, expected)
 
 
 def test_nan_spoils_its_row_only() -> None:

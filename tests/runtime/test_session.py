@@ -63,6 +63,7 @@ def test_all_ways_to_pass_an_input_agree(session: Session) -> None:
 def test_run_returns_the_outputs_that_were_asked_for(session: Session) -> None:
     assert session.run([], {"x:0": X}) == []
     assert len(session.run(["y", "y"], {"x:0": X})) == 2
+    assert len(session.run((spec.name for spec in session.outputs), {"x:0": X})) == 1
     with pytest.raises(InputError, match="no output 'z'; the outputs are y"):
         session.run(["z"], {"x:0": X})
 

@@ -22,6 +22,8 @@ Stmt = Any  # tirx.Stmt
 Tensor = Any  # te.Tensor
 Body = Callable[[Expr], Stmt]
 
+_PLACES = "tvmfuse.places"  # of the operands among what a block reads, once each
+
 
 def kernel(
     name: str,
@@ -50,7 +52,9 @@ def kernels(
     body : callable
         Returns the statement, given a buffer for every operand and for every result.
     """
-    ins = [tirx.decl_buffer(x.shape, x.dtype, x.op.name) for x in operands]
+    # A tensor that is two operands is one buffer: TVM would let two of them read the same memory.
+    own = {x: tirx.decl_buffer(x.shape, x.dtype, x.op.name) for x in dict.fromkeys(operands)}
+    ins = [own[x] for x in operands]
     outs = [tirx.decl_buffer(shape, "float32", name) for name, shape in results]
 
     def statement(_ins: Any, _outs: Any) -> Stmt:
@@ -58,10 +62,10 @@ def kernels(
 
     found = te.extern(
         [list(shape) for _, shape in results],
-        list(operands),
+        list(own),
         statement,
         name="root",  # TVM adds no root block around one opaque block: it is the root
-        in_buffers=ins,
+        in_buffers=list(own.values()),
         out_buffers=outs,
     )
     return [found] if len(results) == 1 else list(found)
@@ -93,8 +97,9 @@ def made(sch: Schedule, family: str) -> Made | None:
     if len(found) != 1 or str(found[0].annotations.get(FAMILY, "")) != family:
         return None
     (block,) = found
-    about = {str(name): value for name, value in block.annotations.items() if name != FAMILY}
-    operands, results = ([r.source for r in regions] for regions in (block.reads, block.writes))
+    about = {str(n): value for n, value in block.annotations.items() if n not in (FAMILY, _PLACES)}
+    read, results = ([r.source for r in regions] for regions in (block.reads, block.writes))
+    operands = [read[int(place)] for place in block.annotations[_PLACES]]
     return Made(family, operands, results, about)
 
 
@@ -124,8 +129,10 @@ def holding(buffers: Sequence[Buffer], stmt: Stmt, *, made: Made | None = None) 
     """Return ``stmt`` with memory for ``buffers``, as the block of what it was made from."""
     marks, reads, writes = {}, [], []
     if made is not None:
-        marks = {FAMILY: made.family, **made.about}
-        reads, writes = ([_whole(b) for b in part] for part in (made.operands, made.results))
+        read = list(dict.fromkeys(made.operands))
+        places = [read.index(operand) for operand in made.operands]
+        marks = {FAMILY: made.family, _PLACES: places, **made.about}
+        reads, writes = ([_whole(b) for b in part] for part in (read, made.results))
     block = s_tir.SBlock(
         [], reads, writes, "task", stmt, alloc_buffers=list(buffers), annotations=marks
     )

@@ -138,10 +138,10 @@ class Session:
         """
         if names is None:
             return self._run(feeds, {})
-        known = [spec.name for spec in self.outputs]
-        refuse_unknown("output", names, known)
+        known, wanted = [spec.name for spec in self.outputs], list(names)
+        refuse_unknown("output", wanted, known)
         outputs = dict(zip(known, self._run(feeds, {}), strict=True))
-        return [outputs[name] for name in names]
+        return [outputs[name] for name in wanted]
 
     def benchmark(self, feeds: Mapping[str, Any] | None = None, *, rounds: int = 20) -> Timing:
         """Time the model in this process, with the copies in and out.

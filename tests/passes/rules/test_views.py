@@ -1,5 +1,7 @@
 """Views stand behind what follows a product, and before a norm that feeds one."""
 
+import pytest
+
 from tests.passes.canonical import assert_same_numbers, built, constant
 from tvmfuse.passes.canonicalise import canonicalise
 from tvmfuse.patterns.base import Operand
@@ -35,6 +37,14 @@ class TestViewsOfProducts:
 
         mod, values = built(graph, x=Operand((10, 6)), w=self.W, offset=Operand((5, 1)))
         assert assert_same_numbers(mod, values) == {"matmul": 1, "reshape": 1, "add": 1}
+
+    @pytest.mark.parametrize("axis", [1, 2])
+    def test_slopes_that_belong_to_an_axis_of_the_view_stay_behind_it(self, axis):
+        def graph(op, x, w, slopes):
+            return op.nn.prelu(op.reshape(op.matmul(x, w), (2, 8, 8)), slopes, axis=axis)
+
+        mod, values = built(graph, x=Operand((16, 6)), w=self.W, slopes=Operand((8,)))
+        assert assert_same_numbers(mod, values) == {"matmul": 1, "reshape": 1, "nn.prelu": 1}
 
 
 class TestViewsOfNorms:

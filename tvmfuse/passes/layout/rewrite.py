@@ -209,7 +209,13 @@ class Rewriter:
 
     def kernel(self, emit: Callable[..., Any], *args: Expr, name: str) -> Expr:
         """Return a call of the kernel that ``emit`` makes of TE tensors."""
-        prim, args_tuple, out_ty = relax.utils.gen_call_tir_inputs(emit, *args)
+        # An operand that is given twice is one tensor, as it becomes one buffer later on.
+        at = {arg: i for i, arg in enumerate(dict.fromkeys(args))}
+
+        def emitted(*tensors: Any) -> Any:
+            return emit(*(tensors[at[arg]] for arg in args))
+
+        prim, args_tuple, out_ty = relax.utils.gen_call_tir_inputs(emitted, *at)
         return relax.call_tir(self.add_kernel(prim, name), args_tuple, out_ty)
 
     @property

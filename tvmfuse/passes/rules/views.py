@@ -9,6 +9,7 @@ from tvmfuse.patterns import operators
 from tvmfuse.patterns.dataflow import Dataflow
 
 _RESHAPE, _PRODUCT = "relax.reshape", "relax.matmul"
+_LAST = -1
 
 
 def view_before_norm(flow: Dataflow, position: int) -> Any:
@@ -51,6 +52,8 @@ def elementwise_before_view(flow: Dataflow, position: int) -> Any:
     if not operators.is_elementwise(flow.operators[position]):
         return None
     call = flow.value(position)
+    if int(getattr(call.attrs, "axis", _LAST)) != _LAST:
+        return None  # the slopes of a prelu: the axis they belong to may not outlive the view
     moved = next((arg for arg in call.args if _is_view_of_product(flow, position, arg)), None)
     whole = operators.shape(call) if moved is not None else None
     if whole is None or operators.shape(moved) != whole or _is_symbolic(whole):
