@@ -102,9 +102,7 @@ def test_state_and_cell_may_be_one_tensor(steps: int) -> None:
         return [relax.TupleGetItem(result, k) for k in range(3)]
 
     found = run(module(graph, values["x"], values["state"]), values["x"], values["state"])
-    for result, expected in zip(
-        found, recurrence.reference(layer.recurrence, values), strict=True
-    ):
+    for result, expected in zip(found, recurrence.reference(layer.recurrence, values), strict=True):
         testing.assert_close(result, expected)
 
 

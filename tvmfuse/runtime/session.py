@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -121,12 +121,12 @@ class Session:
         outputs = self._run(feeds, out or {})
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Array]:
+    def run(self, names: Iterable[str] | None, feeds: Mapping[str, Any]) -> list[Array]:
         """Run the model as ONNX Runtime's ``InferenceSession.run`` does.
 
         Parameters
         ----------
-        names : sequence of str, optional
+        names : iterable of str, optional
             Outputs to return, in this order; all of them where not given.
         feeds : Mapping of str to numpy.ndarray or DLPack tensor
             The inputs by name.
