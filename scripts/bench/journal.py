@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -34,8 +35,10 @@ class Journal:
         """Read what an earlier, interrupted run left."""
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         if lines and lines[0] == json.dumps(self.run):
-            whole = [line for line in lines[1:] if line.endswith("}")]
-            self.rows = {said["model"]: said["rows"] for said in map(json.loads, whole)}
+            for line in lines[1:]:
+                with suppress(ValueError):  # the last line may be torn
+                    said = json.loads(line)
+                    self.rows[said["model"]] = said["rows"]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._write("w", self.run)
         for name, rows in self.rows.items():

@@ -72,9 +72,10 @@ def run(
     found = []
     stop = time.monotonic() + limit_s
     for name, step in all_steps.items():
-        if name not in journal.rows and time.monotonic() >= stop:
+        is_open = not journal.rows.get(name)  # no server was found, perhaps
+        if is_open and time.monotonic() >= stop:
             continue
-        if name not in journal.rows:
+        if is_open:
             with tempfile.TemporaryDirectory() as folder:
                 journal.add(name, [asdict(outcome) for outcome in step(Path(folder))])
         outcomes = [trials.Outcome(**row) for row in journal.rows[name]]
@@ -82,7 +83,7 @@ def run(
             verdict = "ok   " if outcome.is_right else "FAULT"
             print(f"{verdict} {outcome.fault}: {_figures(outcome)}", flush=True)
         found += outcomes
-    if all(name in journal.rows for name in all_steps):
+    if all(journal.rows.get(name) for name in all_steps):
         journal.finish()
     return found
 
@@ -111,7 +112,7 @@ def main() -> int:
     journal = Journal(given.report / "faults.partial.jsonl", {**sizes, "code": code})
     all_steps = steps(**sizes)
     found = run(all_steps, journal, limit_s=given.limit)
-    left = [name for name in all_steps if name not in journal.rows]
+    left = [name for name in all_steps if not journal.rows.get(name)]
     about = f"{time.strftime('%Y-%m-%d')}, {detect().model}, {os.cpu_count()} cores, {load}"
     (given.report / "faults.md").write_text(table(found, about, left), encoding="utf-8")
     return 0 if all(outcome.is_right for outcome in found) else 1

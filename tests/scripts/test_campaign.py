@@ -45,11 +45,12 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert run(tmp_path)["measured"] == ["one", "two", "three"]
 
 
-def test_a_torn_line_costs_one_model_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [5, 3], ids=["within a row", "after a row"])
+def test_a_torn_line_costs_one_model_only(tmp_path: Path, missing: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, broken="three")
     journal = tmp_path / "net.partial.jsonl"
-    journal.write_text(journal.read_text()[:-5])
+    journal.write_text(journal.read_text()[:-missing])
     assert run(tmp_path)["measured"] == ["two", "three"]
 
 

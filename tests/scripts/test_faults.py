@@ -45,6 +45,16 @@ def test_what_a_limit_left_out_is_named_and_done_later(tmp_path: Path) -> None:
     assert store.run({"first": lambda _: [WHOLE]}, journal) == [WHOLE]
 
 
+def test_a_step_that_found_no_server_is_to_come(tmp_path: Path) -> None:
+    path = tmp_path / "faults.partial.jsonl"
+    assert store.run({"server": lambda _: [], "disk": lambda _: [LOST]}, Journal(path, {})) == [
+        LOST
+    ]
+    found = store.run({"server": lambda _: [WHOLE], "disk": lambda _: []}, Journal(path, {}))
+    assert found == [WHOLE, LOST]
+    assert not path.exists()
+
+
 def test_the_table_names_what_was_wrong() -> None:
     assert "Nothing was lost." in store.table([WHOLE], "today")
     said = store.table([WHOLE, LOST], "today")

@@ -35,11 +35,12 @@ def test_a_record_comes_back_as_it_was(store: Store, key: str) -> None:
     assert kept.ended_at > kept.started_at
 
 
-def test_no_password_is_kept_with_the_command(store: Store) -> None:
-    given = "tvmfuse tune m.onnx --db postgresql://me:secret@host/db --trials 3"
+@pytest.mark.parametrize("password", ["secret", "sec/ret:", "se@cret"])
+def test_no_password_is_kept_with_the_command(store: Store, password: str) -> None:
+    given = f"tvmfuse tune m.onnx --db postgresql://me:{password}@host/db --trials 3"
     store.add_session(Session(given, "host"))
     (kept,) = store.sessions()
-    assert kept.command == given.replace("secret", "***")
+    assert kept.command == given.replace(password, "***")
 
 
 def test_a_failure_is_kept_with_its_reason_and_never_found(store: Store, key: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from tvmfuse.store import (
     schema,
 )
 from tvmfuse.store.lessons import CostModelFile, FusionMeasurement
+from tvmfuse.store.records import digest
 
 
 @pytest.fixture
@@ -133,9 +135,13 @@ def test_a_damaged_line_is_left_out_by_number(
     assert said in fault
 
 
-def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "first", ["hello", {"format": None}, {"format": "3"}, ["format"]], ids=repr
+)
+def test_a_file_that_is_no_export_is_refused(tmp_path: Path, first: object) -> None:
     path = tmp_path / "x.jsonl"
-    path.write_text("hello\n")
+    line = {"kind": "tvmfuse", "data": first, "sum": digest("tvmfuse", first)}
+    path.write_text(f"{first if isinstance(first, str) else json.dumps(line)}\n")
     with pytest.raises(StoreError, match="is no export of tvmfuse"):
         list(jsonl.read(path))
 

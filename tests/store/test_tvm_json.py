@@ -39,7 +39,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_export_is_read_by_tvm_and_by_us(store: Store, tmp_path: Path) -> None:
+def test_an_export_is_read_by_tvm_and_by_us(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for rows, seconds in ((2, 3e-3), (4, 1e-3)):
         view(store).commit_tuning_record(trial(scale_shift(), rows, seconds))
     out = tmp_path / "out"
@@ -50,6 +52,7 @@ def test_an_export_is_read_by_tvm_and_by_us(store: Store, tmp_path: Path) -> Non
     assert float(best.run_secs[0]) == pytest.approx(1e-3)
     with open_store(tmp_path / "other.db") as other:
         assert import_folder(other, out, **PLACE) == Taken(2)
+        monkeypatch.setattr("tvmfuse.store.versions.__version__", "of later")
         assert import_folder(other, out, **PLACE) == Taken(0, 2)
         assert [r.median_us for r in other.records()] == pytest.approx([3000, 1000])
     with pytest.raises(StoreError, match="holds a database already"):

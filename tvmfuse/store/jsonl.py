@@ -68,7 +68,10 @@ def header(path: Path) -> Mapping[str, Any]:
     kind, data = _checked(next(read_lines(path), Line(1)))
     if kind != "tvmfuse":
         raise StoreError(f"store: {path} is no export of tvmfuse: its first line is no header")
-    if data["format"] > FORMAT:
+    version = data.get("format") if isinstance(data, dict) else None
+    if not isinstance(version, int):
+        raise StoreError(f"store: {path} is no export of tvmfuse: its first line names no format")
+    if version > FORMAT:
         raise StoreError(f"store: {path} was written by a newer tvmfuse; upgrade tvmfuse")
     return dict(data)
 
@@ -152,6 +155,7 @@ def _checked(line: Line) -> tuple[str, Any]:
     """Return the kind and the data of a line, or "" where its checksum says otherwise."""
     try:
         kind, data = line.value["kind"], line.value["data"]
-        return (kind, data) if digest(kind, data) == line.value["sum"] else ("", None)
+        is_whole = isinstance(kind, str) and digest(kind, data) == line.value["sum"]
+        return (kind, data) if is_whole else ("", None)
     except (KeyError, TypeError, ValueError):
         return "", None

@@ -49,7 +49,7 @@ def new_uid() -> str:
 
 def without_password(text: str) -> str:
     """Return text in which a URL may stand, without the URL's password."""
-    return re.sub(r"(//[^:/@\s]*:)[^@/\s]*@", r"\1***@", text)
+    return re.sub(r"(//[^:/@\s]*:)\S*@", r"\1***@", text)
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,8 @@ def _record(line: Line, known: list[_Known | None], device: Device, target: Targ
 
 
 def _named(record: Record) -> Record:
-    """Name a record by what it says, so that taking a file twice adds nothing."""
-    said = {**record.to_json(), "uid": "", "created_at": ""}
+    """Name a record by what its file says, so that taking a file twice adds nothing."""
+    said = {**record.to_json(), "uid": "", "created_at": "", "versions": {}}
     return replace(record, uid=digest(said)[:32])
 
 
