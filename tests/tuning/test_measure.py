@@ -115,6 +115,25 @@ def test_a_worker_that_cannot_start_is_told(tmp_path: Path) -> None:
         measure(task(), {})
 
 
+def test_a_worker_that_is_killed_again_and_again_while_it_starts_starts_in_the_end(
+    tmp_path: Path,
+) -> None:
+    killed = f"""
+import os, pathlib, signal, sys
+starts = pathlib.Path({str(tmp_path / "starts")!r})
+with starts.open("a") as file:
+    file.write("x")
+if starts.stat().st_size <= 5:
+    os.kill(os.getpid(), signal.SIGKILL)
+os.execv(sys.executable, [sys.executable, "-P", {str(SCRIPT)!r}, "none", *sys.argv[1:]])
+"""
+    command = (sys.executable, "-c", killed)
+    product = task()
+    with WorkerMeasurer(resolve("cpu"), MACHINE, threads=1, command=command) as measure:
+        assert measure(product, product.space.default).status == "measured"
+    assert (tmp_path / "starts").stat().st_size == 6
+
+
 def test_a_kernel_that_does_not_load_is_a_failure(start: Start) -> None:
     product = task()
     other = type(product)(**{**vars(product), "family": "conv"})

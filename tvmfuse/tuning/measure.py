@@ -20,7 +20,8 @@ from tvmfuse.tuning.process import WorkerLost, WorkerProcess
 from tvmfuse.tuning.space import TRACE, Point
 from tvmfuse.tuning.task import Task
 
-_STARTS = 3  # of a worker, which somebody may kill while it starts
+# How often a worker may fail to start, and how often somebody may kill one that starts.
+_FAILURES, _KILLS = 3, 20
 
 
 @dataclass(frozen=True)
@@ -212,19 +213,18 @@ class WorkerMeasurer:
             return {"status": lost.status, "reason": lost.reason}
 
     def _started(self) -> WorkerProcess:
-        for attempt in range(_STARTS):
-            if self._process is None:
-                self._process = WorkerProcess(**self._how)
-            if self._is_ready:
-                break
+        failures = kills = 0
+        while self._process is None or not self._is_ready:
+            self._process = self._process or WorkerProcess(**self._how)
             try:
                 self._process.ask(None, timeout_s=self._limits.start_s)
                 self._is_ready = True
             except WorkerLost as lost:
                 self._process = None
-                if attempt == _STARTS - 1:
+                kills += lost.is_killed
+                failures += not lost.is_killed
+                if failures == _FAILURES or kills == _KILLS:
                     raise TuningError(f"tune: a worker cannot be started: {lost.reason}") from lost
-        assert self._process is not None
         return self._process
 
     def _load(self, process: WorkerProcess, task: Task) -> Mapping[str, Any] | None:

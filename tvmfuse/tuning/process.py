@@ -24,11 +24,21 @@ _CHUNK = 1 << 16
 
 
 class WorkerLost(Exception):  # noqa: N818 - becomes a failure record
-    """The process is gone or did not answer in time, and was killed."""
+    """The process is gone or did not answer in time, and was killed.
 
-    def __init__(self, status: str, reason: str) -> None:
+    Parameters
+    ----------
+    status : str
+        What its candidate's record says.
+    reason : str
+        What happened, and the last that it said.
+    is_killed : bool
+        Whether somebody else killed it.
+    """
+
+    def __init__(self, status: str, reason: str, *, is_killed: bool = False) -> None:
         super().__init__(reason)
-        self.status, self.reason = status, reason
+        self.status, self.reason, self.is_killed = status, reason, is_killed
 
 
 class WorkerProcess:
@@ -83,7 +93,8 @@ class WorkerProcess:
             return _answer(self._exchange(text, deadline))
         except (BrokenPipeError, EOFError):
             reason = self._last_words()
-            raise WorkerLost("crash", reason) from None
+            is_killed = self._process.returncode == -signal.SIGKILL
+            raise WorkerLost("crash", reason, is_killed=is_killed) from None
         except TimeoutError:
             self.close()
             raise WorkerLost("timeout", f"no answer within {timeout_s:g} s") from None
