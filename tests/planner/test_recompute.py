@@ -150,3 +150,21 @@ def test_operator_that_is_a_result_keeps_its_kernel():
     groups = tuple(candidate((0, reader), recomputes=(0,)) for reader in (1, 2))
     costs = Costs((5.0, 5.0, 5.0), {(g.bindings, (0,)): 6.0 for g in groups})
     assert choose({"main": graph}, groups, costs).groups == ()
+
+
+def test_long_chain_of_groups_that_exclude_one_another_is_proven_optimal():
+    # In each block one group hides the first value, and two that overlap would read it.
+    deps, groups = [], []
+    for at in range(0, 4 * 80, 4):
+        deps += [(at - 1,) if at else (), (at,), (at + 1,), (at + 2,)]
+        groups += [
+            candidate((at, at + 1)),
+            candidate((at + 1, at + 2), recomputes=(at + 1,)),
+            candidate((at + 1, at + 2, at + 3), recomputes=(at + 1,)),
+        ]
+        if at:
+            groups.append(candidate((at - 1, at)))
+    graph = FunctionGraph("main", tuple(deps), results=(len(deps) - 1, *range(1, len(deps), 4)))
+    fused = {(g.bindings, g.recomputes): len(g.provides) * 5.0 - 3.0 for g in groups}
+    found = choose({"main": graph}, groups, Costs((5.0,) * len(deps), fused))
+    assert found.gap_us == 0

@@ -16,7 +16,8 @@ from tvmfuse.plan import (
 )
 from tvmfuse.planner.cycles import Dependencies
 from tvmfuse.planner.pricing import Priced, measure_doubtful, price
-from tvmfuse.planner.search import Problem, best
+from tvmfuse.planner.problem import Problem
+from tvmfuse.planner.search import best
 from tvmfuse.planner.selection import Selection
 from tvmfuse.planner.strategies import STRATEGIES, Strategy
 

@@ -1,21 +1,13 @@
-"""The best groups whose contraction has no cycle and that memory has room for.
-
-The form is Korch's (Hu et al., ASPLOS 2024): any kernel may be used whose inputs some
-kernel provides, and an operator may be computed by several. Written as what is saved
-against no fusion, it is a packing: a binding is provided by at most one group, and one
-that nobody needs any more saves its own kernel.
-"""
+"""The best groups whose contraction has no cycle and that memory has room for."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 
-from tvmfuse.plan import Candidate, FunctionGraph
-from tvmfuse.planner import memory
-from tvmfuse.planner.cycles import Cycle, Dependencies
-from tvmfuse.planner.pricing import Priced
+from tvmfuse.planner.cycles import Cycle
+from tvmfuse.planner.problem import Problem
+from tvmfuse.planner.programme import Programme
 from tvmfuse.planner.selection import Component, Row, Selection, components, select
 
 # Rounds of forbidding cycles before those that remain are broken by giving groups up.
@@ -24,46 +16,6 @@ _MAX_ROUNDS = 50
 # A choice that needs too much memory is forbidden as a whole, which says little where
 # there are many others. With more groups than these, groups are given up instead.
 _MAX_FORBIDDEN = 24
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What to choose from, for one function.
-
-    Parameters
-    ----------
-    graph : FunctionGraph
-        The function.
-    dependencies : Dependencies
-        The same, indexed.
-    items : tuple of Priced
-        Candidates without a way back of their own.
-    max_memory_bytes : int, optional
-        What values between kernels may take at any time.
-    """
-
-    graph: FunctionGraph
-    dependencies: Dependencies
-    items: tuple[Priced, ...]
-    max_memory_bytes: int | None = None
-
-    def groups(self, chosen: Iterable[int]) -> list[Candidate]:
-        """Return the candidates of some items, in order."""
-        return [self.items[i].candidate for i in sorted(chosen) if i < len(self.items)]
-
-    def cycles(self, chosen: Iterable[int]) -> list[Cycle]:
-        """Return cycles between chosen groups, whose hops count in all items."""
-        at = sorted(i for i in chosen if i < len(self.items))
-        return [
-            Cycle(tuple(replace(hop, group=at[hop.group]) for hop in cycle.hops), cycle.between)
-            for cycle in self.dependencies.cycles(self.groups(at))
-        ]
-
-    def need(self, chosen: Iterable[int]) -> memory.Need:
-        """Return what memory a choice needs; nothing where there is no limit."""
-        if self.max_memory_bytes is None:
-            return memory.Need(0, 0, frozenset())
-        return memory.need(self.graph, self.groups(chosen), self.max_memory_bytes)
 
 
 def best(problem: Problem) -> Selection:
@@ -81,19 +33,14 @@ def best(problem: Problem) -> Selection:
 
 
 class _Search:
-    """The integer programme of one function, which grows by the rounds."""
+    """The search in the integer programme of one function, which grows by the rounds."""
 
     def __init__(self, problem: Problem) -> None:
+        programme = Programme(problem)
         self._problem = problem
-        self._holders: defaultdict[int, list[int]] = defaultdict(list)
-        for i, item in enumerate(problem.items):
-            for binding in item.candidate.provides:
-                self._holders[binding].append(i)
-        overlaps = (tuple(items) for items in self._holders.values() if len(items) > 1)
-        self._rows = [Row(items, 1) for items in dict.fromkeys(overlaps)]
-        self._values = [item.time.saved_us for item in problem.items]
+        self._holders = programme.holders
+        self._rows, self._values = programme.rows, programme.values
         self._forbidden: set[frozenset[int]] = set()
-        self._add_recomputing()
 
     def run(self) -> Selection:
         touched = frozenset(range(len(self._values)))
@@ -108,51 +55,6 @@ class _Search:
         else:
             selection = self._without_cycles(selection)
         return self._within_memory(self._filled_up(selection))
-
-    def _add_recomputing(self) -> None:
-        """Add what computing a binding several times allows and forbids."""
-        recomputed: dict[int, float] = {}
-        for item in self._problem.items:
-            recomputed |= item.alone_us
-        if not recomputed:
-            return
-        results = self._problem.graph.results
-        at = {b: len(self._values) + i for i, b in enumerate(set(recomputed) - set(results))}
-        self._values += [recomputed[binding] for binding in at]
-        reading: defaultdict[int, list[int]] = defaultdict(list)
-        for i, item in enumerate(self._problem.items):
-            for binding in self._problem.dependencies.reads(item.candidate):
-                reading[binding].append(i)
-        for binding, dropped in at.items():
-            self._rows += self._needed(binding, dropped, reading[binding], at)
-        self._rows += self._hidden(reading)
-
-    def _needed(
-        self, binding: int, dropped: int, reading: Sequence[int], at: Mapping[int, int]
-    ) -> Iterator[Row]:
-        """Yield when a binding must be provided: somebody outside reads it."""
-        for i in sorted({*reading, *self._holders[binding]}):
-            yield Row((dropped, i), 1)
-        for reader in self._problem.dependencies.readers(binding):
-            own = tuple(
-                i
-                for i in self._holders[reader]
-                if binding in self._problem.items[i].candidate.recomputes
-            )
-            yield Row((dropped,), 0, given=(*own, *([at[reader]] if reader in at else [])))
-
-    def _hidden(self, reading: Mapping[int, Sequence[int]]) -> Iterator[Row]:
-        """Yield which groups read what another keeps to itself."""
-        graph = self._problem.graph
-        for i, item in enumerate(self._problem.items):
-            inside, given = set(item.candidate.bindings), set(item.candidate.provides)
-            kept = {
-                binding
-                for binding in given - set(graph.results)
-                if inside.issuperset(self._problem.dependencies.readers(binding))
-            }
-            for j in sorted({j for binding in kept for j in reading.get(binding, ())} - {i}):
-                yield Row((i, j), 1)
 
     def _solve_again(self, old: Selection, touched: frozenset[int]) -> Selection:
         """Solve the components that hold a touched item; keep the choice in all others."""

@@ -13,7 +13,8 @@ from types import MappingProxyType
 
 from tvmfuse.errors import CostModelError
 from tvmfuse.plan import Candidate, OpGraph
-from tvmfuse.planner.search import Problem, best
+from tvmfuse.planner.problem import Problem
+from tvmfuse.planner.search import best
 from tvmfuse.planner.selection import Selection
 
 Strategy = Callable[[Problem], Selection]
