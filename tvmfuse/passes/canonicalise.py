@@ -11,6 +11,7 @@ from tvmfuse.passes.rules.attention import write_attention_out
 from tvmfuse.passes.rules.batch_norm import decompose_batch_norm
 from tvmfuse.passes.rules.composites import recognise
 from tvmfuse.passes.rules.cross_entropy import gather_for_one_hot, write_nll_loss_out
+from tvmfuse.passes.rules.empty import constant_for_empty
 from tvmfuse.passes.rules.fold import fold_constant, fold_constants
 from tvmfuse.passes.rules.group_norm import group_norm_for_views, parameters_into_group_norm
 from tvmfuse.passes.rules.narrow_weight import narrow_weight
@@ -56,6 +57,7 @@ def canonicalise(mod: Any) -> Any:
 
 
 _SIMPLIFICATIONS = (
+    constant_for_empty,
     simplify.inline_shape,
     simplify.constant_last,
     simplify.scalar_for_uniform,

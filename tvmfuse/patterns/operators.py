@@ -180,10 +180,17 @@ def is_groupable(call: Any) -> bool:
 @cache
 def is_pure(operator: str) -> bool:
     """Tell whether an operator has no side effect and TVM can legalise it."""
-    if not operator:
-        return False
+    return has_no_effect(operator) and _is_marked(operator, "FLegalize")
+
+
+def has_no_effect(operator: str) -> bool:
+    """Tell whether an operator does nothing but return its result."""
+    return bool(operator) and _is_marked(operator, "FPurity")
+
+
+def _is_marked(operator: str, key: str) -> bool:
     op = tvm.ir.Op.get(operator)
-    return all(op.has_attr(key) and bool(op.get_attr(key)) for key in ("FPurity", "FLegalize"))
+    return bool(op.has_attr(key) and op.get_attr(key))
 
 
 def is_view(operator: str) -> bool:
