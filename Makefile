@@ -79,10 +79,10 @@ cost-model: $(VENV)/.installed ## Train the cost model that ships, of COST_TARGE
 coverage-table: models $(MODELS)/bench/.exported ## Compile and check every known model; write scripts/bench/results/coverage.*
 	$(BIN)/python scripts/bench/coverage_table.py --models $(MODELS) --exported $(MODELS)/bench
 
-pack: models $(MODELS)/bench/.exported ## Tune the bench tier for x86-64-v3, 40 s each, and write the pack that is shipped; 20 minutes
+pack: models $(MODELS)/bench/.exported ## Tune the bench tier for x86-64-v3, 30 s each, and write the pack that is shipped; 20 minutes
 	$(BIN)/python scripts/tune_cpu.py \
 		$$($(BIN)/python scripts/bench/bind_shapes.py --models $(MODELS)/bench --models $(MODELS) --into build/bound) \
-		--target cpu:x86-64-v3 --time 40s --resume --db tuning_logs/pack.db --report scripts/bench/results
+		--target cpu:x86-64-v3 --time 30s --resume --db tuning_logs/pack.db --report scripts/bench/results
 	$(BIN)/tvmfuse db pack x86-64-v3 --db tuning_logs/pack.db --output tuning_logs/packs/x86-64-v3.jsonl
 	$(BIN)/python scripts/readme.py
 
