@@ -26,8 +26,11 @@ _OF_NONE = {
 def constant_for_empty(flow: Dataflow, position: int) -> Any:
     """Rewrite a result without elements, or one that is made of none, as a constant."""
     operator = flow.operators[position]
-    shape = flow.shapes[position]
-    if shape is None or not operators.has_no_effect(operator):
+    found = flow.shapes[position]
+    if found is None or not operators.has_no_effect(operator):
+        return None
+    shape = tuple(extent for extent in found if isinstance(extent, int))
+    if len(shape) < len(found):  # an extent is open
         return None
     call = flow.value(position)
     if 0 in shape:
