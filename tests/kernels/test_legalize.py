@@ -89,7 +89,7 @@ CASES = [
     Case("matmul", op.matmul, np.matmul, (floats(3, 7, 16), floats(16, 9)), ("gemm",)),
     Case("vector by matrix", op.matmul, np.matmul, (floats(16), floats(16, 9)), ("generic",)),
     Case("matrix by vector", op.matmul, np.matmul, (floats(7, 16), floats(16)), ("generic",)),
-    Case("sums of nothing", op.matmul, np.matmul, (floats(3, 0), floats(0, 4))),
+    Case("sums of nothing", op.matmul, np.matmul, (floats(3, 0), floats(0, 4)), ()),
     Case("sum of all", op.sum, np.sum, (X,), ("reduction",)),
     Case(
         "sum of integers",
