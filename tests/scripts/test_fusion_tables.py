@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import coverage_table
@@ -93,24 +94,39 @@ def test_more_kernels_are_explained_by_time() -> None:
 
 
 def test_plans_are_timed_once_and_kept(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["max_pool_add", "--rounds", "2", "--results", str(models)]
+    options = ["max_pool_add", "--processes", "2", "--rounds", "1", "--results", str(models)]
     assert fusion_regressions.main(options) in (0, 1)
     first = (models / "fusion_regressions.json").read_text()
     (row,) = json.loads(first)
-    assert all(len(row["rounds_us"][name]) == 2 for name in fusion_regressions.STRATEGIES)
+    for name in fusion_regressions.STRATEGIES:
+        assert [len(rounds) for rounds in row["rounds_us"][name]] == [1, 1]
+    assert row["alike"] == []
     assert "| max_pool_add |" in capsys.readouterr().out
     fusion_regressions.main(options)
     assert (models / "fusion_regressions.json").read_text() == first
 
 
-def test_a_plan_is_slower_only_beyond_the_noise() -> None:
-    def row(*theirs: float) -> fusion_regressions.Row:
-        rounds = {"optimal": [100.0] * len(theirs), "fuse-ops": theirs, "none": theirs}
-        return fusion_regressions.Row("net", rounds)
+def test_planners_that_choose_the_same_kernels_are_named(models: Path) -> None:
+    options = ["dense", "--exported", str(models), "--processes", "1", "--rounds", "1"]
+    assert fusion_regressions.main([*options, "--results", str(models)]) in (0, 1)
+    (row,) = json.loads((models / "fusion_regressions.json").read_text())
+    assert row["alike"] == ["fuse-ops"]
 
-    assert row(*[95.0] * 20).is_slower("none")
-    assert not row(*[99.0] * 20).is_slower("none")
-    assert not row(*[90.0, 105.0] * 10).is_slower("none")
+
+def test_a_plan_is_slower_only_beyond_the_noise() -> None:
+    def row(*processes: list[float], alike: Sequence[str] = ()) -> fusion_regressions.Row:
+        ours = [[100.0] * len(rounds) for rounds in processes]
+        times = {"optimal": ours, "fuse-ops": processes, "none": processes}
+        return fusion_regressions.Row("net", times, alike)
+
+    assert row(*[[95.0] * 7] * 3).is_slower("none")
+    assert not row(*[[99.0] * 7] * 3).is_slower("none")
+    assert not row(*[[90.0, 105.0] * 10] * 3).is_slower("none")
+    places = [[93.0] * 7, [103.0] * 7, [95.0] * 7]  # steady within a process, not between them
+    assert not row(*places).is_slower("none")
+    assert row(places[0], alike=["fuse-ops"]).is_slower("none")
+    assert not row(places[0], alike=["fuse-ops"]).is_slower("fuse-ops")
+    assert "| the same | kernels |" in fusion_regressions.markdown([row([1.0], alike=["none"])])
 
 
 def test_the_public_slow_downs_are_models() -> None:
