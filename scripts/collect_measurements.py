@@ -24,7 +24,7 @@ from collecting import prepared, timing
 from collecting.entries import Entry, entries
 from full_speed import FullSpeed
 
-from tvmfuse import targets
+from tvmfuse import files, targets
 from tvmfuse.calibrate import calibrated
 from tvmfuse.cost import data
 from tvmfuse.errors import TvmFuseError
@@ -92,7 +92,7 @@ def _time(wanted: Sequence[Entry], target: Target, args: argparse.Namespace) -> 
     """Time what is built and not in the file yet; return how many could not be."""
     done = _done(args.into, args.target)
     if args.into.exists() and args.into.stat().st_size:
-        args.into.write_text(_whole_lines(args.into.read_text()))
+        files.write_text(args.into, _whole_lines(args.into.read_text()))
     end, failed, speed = time.monotonic() + args.limit, 0, FullSpeed(target)
     args.into.parent.mkdir(parents=True, exist_ok=True)
     with args.into.open("a", encoding="utf-8") as file:

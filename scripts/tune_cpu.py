@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tvmfuse import files
+
 _MARK = 1.05  # times as fast as by default, unless the default was best already
 _BEST = "default was best already"
 _REPORT = "--report"
@@ -124,9 +126,7 @@ def _known(folder: Path | None) -> dict[str, Any]:
 
 def _write(reports: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / ".tuned.json.part"
-    part.write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
-    part.replace(folder / "tuned.json")
+    files.write_text(folder / "tuned.json", json.dumps(reports, indent=1) + "\n")
     (folder / "tuned.md").write_text(table(reports), encoding="utf-8")
 
 

@@ -26,6 +26,8 @@ import numpy as np
 import onnx
 from coverage_table import Entry, StepError, read_entries, run_json, sample_all
 
+from tvmfuse import files
+
 HERE = Path(__file__).parent
 TORCH = HERE.parents[1] / ".venv-bench" / "bin" / "python"
 XLA = HERE.parents[1] / ".venv-peers" / "xla" / "bin" / "python"
@@ -297,7 +299,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(markdown([row]).splitlines()[-1], causes, flush=True)
         (args.results / "fusion_counts.md").write_text(text, encoding="utf-8")
         text = json.dumps([asdict(row) for row in rows.values()], indent=1)
-        report.write_text(text + "\n", encoding="utf-8")
+        files.write_text(report, text + "\n")
     return 0
 
 

@@ -29,6 +29,7 @@ import onnx
 from coverage_table import Entry, StepError, read_entries, run_json, sample_all
 from onnx import TensorProto, helper, numpy_helper
 
+from tvmfuse import files
 from tvmfuse.host import detect
 
 HERE = Path(__file__).parent
@@ -261,7 +262,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             said = markdown([row]).splitlines()[-1] if row.rounds_us else f"{row.name}: {row.cause}"
             print(said, flush=True)
-            report.write_text(json.dumps([asdict(row) for row in rows.values()]) + "\n")
+            files.write_text(report, json.dumps([asdict(row) for row in rows.values()]) + "\n")
     text = markdown(list(rows.values()))
     (args.results / "fusion_regressions.md").write_text(text, encoding="utf-8")
     print(text.splitlines()[0])

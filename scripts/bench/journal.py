@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from tvmfuse import files
 
 
 @dataclass
@@ -40,24 +42,26 @@ class Journal:
                     said = json.loads(line)
                     self.rows[said["model"]] = said["rows"]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._write("w", self.run)
-        for name, rows in self.rows.items():
-            self._write("a", {"model": name, "rows": rows})
+        files.write_text(self.path, "".join(map(_line, [self.run, *self._known()])))
 
     def add(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep the rows of a model."""
         self.rows[name] = rows
-        self._write("a", {"model": name, "rows": rows})
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line({"model": name, "rows": rows}))
+            file.flush()
+            os.fsync(file.fileno())
 
     def finish(self) -> None:
         """Forget the run."""
         self.path.unlink()
 
-    def _write(self, mode: str, what: Mapping[str, Any]) -> None:
-        with self.path.open(mode, encoding="utf-8") as file:
-            file.write(json.dumps(what) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def _known(self) -> Iterator[Mapping[str, Any]]:
+        return ({"model": name, "rows": rows} for name, rows in self.rows.items())
+
+
+def _line(what: Mapping[str, Any]) -> str:
+    return json.dumps(what) + "\n"
 
 
 def digest(package: Path) -> str:

@@ -27,6 +27,7 @@ from chart import Line, Panel, svg
 from tuning_models import ours, stock
 from tuning_tables import Measured, build, chosen, measure
 
+from tvmfuse import files
 from tvmfuse._tvm.threads import in_use
 from tvmfuse.host import detect
 
@@ -192,7 +193,7 @@ def _known(folder: Path) -> dict[str, Any]:
 def _keep(folder: Path, found: Mapping[str, Any]) -> None:
     known = {**_known(folder), **found}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tuning_curve.json").write_text(json.dumps(known) + "\n")
+    files.write_text(folder / "tuning_curve.json", json.dumps(known) + "\n")
 
 
 def main(argv: list[str] | None = None) -> None:

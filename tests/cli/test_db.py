@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tvmfuse.store import Device, Record, Session, TargetKey, Workload, open_store
+from tvmfuse.store import Device, Record, Session, TargetKey, Workload, exchange, open_store
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Answer, Cli
@@ -107,6 +107,36 @@ def test_an_export_never_overwrites(cli: Cli, db: Path, tmp_path: Path) -> None:
     assert cli("db", "export", lines, "--db", db).code == 2
     assert lines.read_text() == "mine"
     assert cli("db", "export", tmp_path / "x", "--db", db, "--format", "xml").code == 2
+
+
+def test_an_export_that_breaks_off_leaves_nothing(
+    cli: Cli, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = set(tmp_path.iterdir())
+    monkeypatch.setattr(exchange, "_workload", break_off)
+    assert cli("db", "export", tmp_path / "all.jsonl", "--db", db).code == 130
+    assert {path for path in tmp_path.iterdir() if path.suffix == ".jsonl"} == set()
+    assert {path.name for path in set(tmp_path.iterdir()) - before} <= {
+        "team.db-wal",
+        "team.db-shm",
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("export", "{}"), ("backup", "{}"), ("pack", "x86-64-v3", "--output", "/dev/null/x")],
+)
+def test_a_folder_that_is_not_there_is_one_line(
+    cli: Cli, db: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    words = [word.format(tmp_path / "missing" / "file") for word in command]
+    answer = cli("db", *words, "--db", db)
+    assert answer.code == 2
+    assert "Errno" not in answer.error
+    assert answer.error.endswith(("create it, or choose another name", "/dev/null: File exists"))
 
 
 def test_a_pack_is_written_beside_the_store_and_counted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -35,12 +36,29 @@ def test_a_record_comes_back_as_it_was(store: Store, key: str) -> None:
     assert kept.ended_at > kept.started_at
 
 
-@pytest.mark.parametrize("password", ["secret", "sec/ret:", "se@cret"])
+PASSWORDS = ["secret", "sec/ret:", "se@cret", "sec ret", "it's s@cret", "'", "://a:b@c", "a\nb"]
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
 def test_no_password_is_kept_with_the_command(store: Store, password: str) -> None:
-    given = f"tvmfuse tune m.onnx --db postgresql://me:{password}@host/db --trials 3"
-    store.add_session(Session(given, "host"))
+    words = ["tvmfuse", "tune", "m.onnx", "--db", f"postgresql://me:{password}@host/db", "--json"]
+    store.add_session(Session(shlex.join(words), "host"))
     (kept,) = store.sessions()
-    assert kept.command == given.replace(password, "***")
+    assert kept.command == "tvmfuse tune m.onnx --db postgresql://me:***@host/db --json"
+
+
+@pytest.mark.parametrize("password", ["sec ret", "it's", "'sec ret"])
+def test_no_password_is_kept_with_a_command_that_nobody_quoted(store: Store, password: str) -> None:
+    store.add_session(Session(f"tune --db postgresql://me:{password}@host/db", "host"))
+    (kept,) = store.sessions()
+    assert kept.command == "tune --db postgresql://me:***@host/db"
+
+
+def test_passwords_of_two_databases_are_left_out(store: Store) -> None:
+    urls = ["postgresql://me:one@a/b", "postgresql://you:two@c/d"]
+    store.add_session(Session(shlex.join(["merge", *urls]), "host"))
+    (kept,) = store.sessions()
+    assert kept.command == "merge postgresql://me:***@a/b postgresql://you:***@c/d"
 
 
 def test_a_failure_is_kept_with_its_reason_and_never_found(store: Store, key: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from tests.tuning.kernels import MadeUp, product, task
 from tvmfuse.plan import Tuned
@@ -74,6 +76,40 @@ def test_similar_kernels_lend_their_trials_relative_to_their_default(
     assert [sample.cost for sample in samples] == pytest.approx([0.0, 0.693], abs=1e-3)
     assert samples[0].position == other.space.position(TASK.space.default)
     assert history.similar(TASK) == []
+
+
+def test_similar_kernels_of_this_device_come_first_and_old_decisions_never(
+    history: StoreHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = replace(history.device, name="another")
+    replace(history, device=device).commit(TASK, GOOD)
+    history.commit(TASK, Trial({**TASK.space.default, "unroll": 1}, "measured", (4.0,)))
+    foreign = replace(history.device, family="another")
+    replace(history, device=foreign).commit(TASK, GOOD)
+    other = task(product(40))
+    positions = [sample.position for sample in history.similar(other)]
+    assert positions[0] == other.space.position({**TASK.space.default, "unroll": 1})
+    assert positions[1:] == [other.space.position(TASK.space.default)]
+    monkeypatch.setattr("tvmfuse.tuning.history.VERSIONS", {TASK.family: 99})
+    assert history.similar(other) == []
+
+
+def test_similar_kernels_are_found_by_an_index(history: StoreHistory) -> None:
+    history.commit(TASK, GOOD)
+    asked: list[tuple[str, Any]] = []
+    engine = history.store.backend.engine
+
+    def note(_: object, __: object, statement: str, parameters: object, *___: object) -> None:
+        asked.append((statement, parameters))
+
+    sa.event.listen(engine, "before_cursor_execute", note)
+    history.similar(task(product(40)))
+    sa.event.remove(engine, "before_cursor_execute", note)
+    statement, parameters = next(each for each in asked if "FROM records" in each[0])
+    with engine.begin() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+    assert "records USING INDEX ix_records_family" in str(plan)
+    assert "TEMP B-TREE" not in str(plan)  # they come in order
 
 
 def test_a_search_begins_where_similar_kernels_were_fast(history: StoreHistory) -> None:

@@ -77,8 +77,10 @@ def main() -> int:
         if not error.format_message():  # no command was given, and the help is shown already
             return BAD_INPUT
         return _fail(_usage(error), code=BAD_INPUT, show_traceback=is_verbose)
-    except (TvmFuseError, OSError) as error:
+    except TvmFuseError as error:
         return _fail(str(error), code=BAD_INPUT, show_traceback=is_verbose)
+    except OSError as error:
+        return _fail(_told_by_system(error), code=BAD_INPUT, show_traceback=is_verbose)
     except typer.Abort:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the outermost frame: whatever it is, say it in one line
@@ -92,6 +94,10 @@ def _fail(text: str, *, code: int, show_traceback: bool) -> int:
         traceback.print_exc()
     print("tvmfuse:", " ".join(text.split()), file=sys.stderr)  # noqa: T201
     return code
+
+
+def _told_by_system(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _usage(error: typer.TyperException) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tvmfuse import files
 from tvmfuse.cli import console
 from tvmfuse.cli.options import AsJson, CostModelName, Database, ModelFile, Shapes, TargetName
 from tvmfuse.errors import CostModelError
@@ -61,6 +62,8 @@ def train_model(
     from tvmfuse.cost import examples, training
     from tvmfuse.tuning import cost_models
 
+    if output is not None:
+        files.check_destination(output)
     device = targets.resolve(target)
     measured = _read(data) or cost_models.measured(db, device)
     learnable, _ = examples.split(measured, _held_out(split))
@@ -73,7 +76,7 @@ def train_model(
         learnable[0].run, examples.of(learnable), seed=seed, boosting_rounds=rounds
     )
     if output is not None:
-        output.write_text(trained.to_text(), encoding="utf-8")
+        files.write_text(output, trained.to_text())
     else:
         cost_models.keep(db, device, trained)
     rows = [

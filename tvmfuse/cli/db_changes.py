@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tvmfuse import files
 from tvmfuse.cli import console
 from tvmfuse.cli.options import Database, TargetName
 from tvmfuse.errors import InputError
@@ -108,7 +109,10 @@ def export_records(
 
     with opened(db) as store:
         if as_format == "jsonl":
-            with path.open("w", encoding="utf-8", newline="\n") as file:
+            with (
+                files.whole_file(path) as part,
+                part.open("w", encoding="utf-8", newline="\n") as file,
+            ):
                 written = write(items(store), file)
         else:
             from tvmfuse import targets

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tvmfuse import files
 from tvmfuse.cli import console
 from tvmfuse.cli.options import (
     AsJson,
@@ -83,6 +84,8 @@ def explain_model(
         named(registry, near)
     if graph is not None and graph.suffix not in _PICTURES:
         raise InputError(f"explain: --graph takes {', '.join(_PICTURES)}, but got {graph}")
+    for path in filter(None, (html, graph)):
+        files.check_destination(path)
     with console.stages() as begin:
         begin("import")
         imported = import_model(model, shapes=shapes)
@@ -139,7 +142,7 @@ def _write_page(
         target=target,
         device=machine.describe()["processor"],
     )
-    path.write_text(text, encoding="utf-8")
+    files.write_text(path, text)
 
 
 def _write_picture(path: Path, planned: Planned, *, name: str) -> None:
@@ -148,13 +151,14 @@ def _write_picture(path: Path, planned: Planned, *, name: str) -> None:
     found = units.units(planned)
     match path.suffix:
         case ".dot":
-            path.write_text(graph.dot(found, name=name), encoding="utf-8")
+            files.write_text(path, graph.dot(found, name=name))
         case ".mmd":
-            path.write_text(graph.mermaid(found), encoding="utf-8")
+            files.write_text(path, graph.mermaid(found))
         case ".json":
-            path.write_text(json.dumps(trace.timeline(found)), encoding="utf-8")
+            files.write_text(path, json.dumps(trace.timeline(found)))
         case _:
-            path.write_bytes(graph.functions(found, name=name).SerializeToString())
+            with files.whole_file(path) as part:
+                part.write_bytes(graph.functions(found, name=name).SerializeToString())
 
 
 def _print(explanation: Explanation, *, name: str, target: str) -> None:

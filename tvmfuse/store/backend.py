@@ -154,7 +154,8 @@ def _parsed(url: str) -> sa.URL:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError) as error:
         raise StoreError(f"store: the database must be a file or {_FORM}") from error
-    shown = parsed.render_as_string()
+    # Some drivers take a password there, too.
+    shown = parsed.set(query=dict.fromkeys(parsed.query, "...")).render_as_string()
     if parsed.drivername not in ("postgresql", _DRIVER):
         raise StoreError(f"store: the database must be a SQLite file or {_FORM}, but got {shown}")
     if not (parsed.username and parsed.host and parsed.database) or parsed.query:

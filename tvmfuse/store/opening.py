@@ -13,6 +13,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from tvmfuse import files
 from tvmfuse.errors import StoreError
 from tvmfuse.store.backend import RETRY_S, Backend, postgres_backend, sqlite_backend
 from tvmfuse.store.schema import APPLICATION_ID, REVISIONS, VERSION_TABLE, metadata
@@ -93,6 +94,7 @@ def back_up(path: Path, to: Path) -> Path:
     """
     if to.exists():
         raise StoreError(f"store: {to} is there already; choose another name for the copy")
+    files.check_destination(to)
     with tempfile.TemporaryDirectory(dir=to.parent, prefix=".tvmfuse-") as folder:
         part = Path(folder) / to.name
         try:

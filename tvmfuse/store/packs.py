@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tvmfuse import files
 from tvmfuse.store import jsonl
 from tvmfuse.store.exchange import Item
 from tvmfuse.store.lookup import Query
@@ -124,12 +125,13 @@ def write_pack(
     for key in sorted(groups):
         chosen.extend(groups[key][:per_workload] if workloads[key[0]] is not None else ())
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8", newline="\n") as file:
+    with (
+        files.whole_file(path) as part,
+        part.open("w", encoding="utf-8", newline="\n") as file,
+    ):
         devices = sorted({each.device.name for each in chosen if isinstance(each, Record)})
         header = {"kind": kind, "device_family": device_family, "measured_on": devices}
         written = jsonl.write(chosen, file, header)
-    part.replace(path)
     return written.n_records
 
 

@@ -53,7 +53,6 @@ class Filter:
             "device_family": schema.devices.c.family,
             "family": schema.records.c.family,
             "status": schema.records.c.status,
-            "device": schema.devices.c.fingerprint,
             "target": schema.targets.c.key,
         }
         found = [
@@ -66,6 +65,10 @@ class Filter:
         if self.key is not None:
             one = sa.select(schema.workloads.c.id).where(schema.workloads.c.key == self.key)
             found.append(schema.records.c.workload_id == one.scalar_subquery())
+        if self.device is not None:
+            its_print = schema.devices.c.fingerprint == self.device
+            one = sa.select(schema.devices.c.id).where(its_print)
+            found.append(schema.records.c.device_id == one.scalar_subquery())
         if self.has_trace:
             found.append(schema.records.c.trace.is_not(None))
         return found

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 import statistics
 import uuid
 from collections.abc import Mapping
@@ -25,6 +26,9 @@ STATUSES: tuple[str, ...] = get_args(Status)
 TIMED = ("ok", "measured")  # "measured": alone, and not yet found to help in a whole model
 
 _LONGEST_REASON = 2000
+# To the last @: a password may hold blanks, quotes, and the signs of a URL itself.
+_PASSWORD = re.compile(r"(://[^:/@\s]*:).*@", re.DOTALL)
+_UNQUOTED = re.compile(r"(://[^:/@\s]*:)(?!\*\*\*@)[^@]*@")
 
 
 def to_text(value: Any) -> str:
@@ -47,9 +51,22 @@ def new_uid() -> str:
     return uuid.uuid4().hex
 
 
-def without_password(text: str) -> str:
-    """Return text in which a URL may stand, without the URL's password."""
-    return re.sub(r"(//[^:/@\s]*:)\S*@", r"\1***@", text)
+def without_password(url: str) -> str:
+    """Return a URL, or one word in which it stands, without its password."""
+    return _PASSWORD.sub(r"\1***@", url)
+
+
+def without_passwords(command: str) -> str:
+    """Return a command line without the passwords of its URLs."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # no command line: better too much is left out than too little
+        return without_password(command)
+    for word in words:
+        shown = without_password(word)
+        if shown != word:
+            command = command.replace(shlex.quote(word), shown).replace(word, shown)
+    return _UNQUOTED.sub(r"\1***@", command)
 
 
 @dataclass(frozen=True)
@@ -164,7 +181,7 @@ class Session:
     ended_at: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "command", without_password(self.command))  # --db may hold one
+        object.__setattr__(self, "command", without_passwords(self.command))  # --db may hold one
 
 
 @dataclass(frozen=True)

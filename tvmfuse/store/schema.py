@@ -6,7 +6,11 @@ import sqlalchemy as sa
 
 APPLICATION_ID = 0x74766D66  # "tvmf" in the header of a SQLite file says whose it is
 VERSION_TABLE = "tvmfuse_schema"
-REVISIONS = ("001", "002")  # oldest first; kept here so that opening a store needs no alembic
+REVISIONS = (
+    "001",
+    "002",
+    "003",
+)  # oldest first; kept here so that opening a store needs no alembic
 
 metadata = sa.MetaData()
 
@@ -88,6 +92,8 @@ records = sa.Table(
     sa.Column("checksum", sa.String(64), nullable=False),
     # The best record of a workload on a device is the first entry of one range of this index.
     sa.Index("ix_records_best", "workload_id", "device_id", "target_id", "status", "median_us"),
+    # What a search begins with: the trials of a kernel family on a device, oldest first.
+    sa.Index("ix_records_family", "family", "device_id", "id"),
 )
 
 fusion_measurements = sa.Table(

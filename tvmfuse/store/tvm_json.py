@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,12 +78,19 @@ def export_folder(store: Store, folder: Path, *, device: Device, target: TargetK
     StoreError
         The folder holds a database already: TVM would append to it.
     """
-    if (folder / RECORDS).exists():
+    if any((folder / name).exists() for name in (WORKLOADS, RECORDS)):
         raise StoreError(f"store: {folder} holds a database already; choose an empty folder")
+    wanted = Filter(status="ok", has_trace=True, device=device.fingerprint, target=target.key)
     folder.mkdir(parents=True, exist_ok=True)
-    place = {"device": device.fingerprint, "target": target.key}
-    wanted = Filter(status="ok", has_trace=True, **place)
-    database = ms.database.JSONDatabase(work_dir=str(folder))
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".tvmfuse-") as part:
+        n_records = _write(store, part, wanted, target)
+        for name in (WORKLOADS, RECORDS):  # the records last: they name workloads
+            (Path(part) / name).replace(folder / name)
+    return n_records
+
+
+def _write(store: Store, folder: str, wanted: Filter, target: TargetKey) -> int:
+    database = ms.database.JSONDatabase(work_dir=folder)
     modules: dict[str, Any] = {}
     n_records = 0
     for record in store.records(wanted):

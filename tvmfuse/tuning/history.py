@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
@@ -79,11 +79,13 @@ class StoreHistory:
 
     def similar(self, task: Task) -> list[Sample]:
         """Return the timed trials of other kernels of the family on this device family."""
-        wanted = Filter(family=task.family, device_family=self.device.family)
+        own, version = self._key(task), VERSIONS.get(task.family, 0)
         first: dict[str, float] = {}
         found = []
-        for record in islice(self.store.records(wanted), _MOST_SIMILAR):
-            if record is None or record.status not in TIMED or record.workload == self._key(task):
+        for record in islice(self._of_family(task.family), _MOST_SIMILAR):
+            if record is None or record.status not in TIMED or record.workload == own:
+                continue
+            if record.family_version != version:
                 continue
             time_us = record.median_us or math.inf
             reference = first.setdefault(record.workload, time_us)  # the default comes first
@@ -112,6 +114,12 @@ class StoreHistory:
                 **self._how(task, trial),
             )
         )
+
+    def _of_family(self, family: str) -> Iterator[Record | None]:
+        """Yield the trials of a kernel family: those of this device, then those of its like."""
+        for device in sorted(self.store.devices(), key=lambda each: each != self.device):
+            if (device.kind, device.family) == (self.device.kind, self.device.family):
+                yield from self.store.records(Filter(family=family, device=device.fingerprint))
 
     def _key(self, task: Task) -> str:
         return self._workload(task).key
