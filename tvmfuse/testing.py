@@ -1,14 +1,11 @@
 """Help for tests of patterns and kernels, ours and third parties'.
 
-:func:`check_pattern` is the whole contract of a pattern in one call. Tolerances
-live here and nowhere else.
+:func:`check_pattern` is the whole contract of a pattern in one call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,34 +18,11 @@ from tvmfuse.patterns.base import Case, Generator, Operand, Pattern
 from tvmfuse.patterns.registry import Registry
 from tvmfuse.patterns.trace import Builder, Graph, operand_names
 from tvmfuse.plan import Candidate, FusionPlan, Group, RunTime
+from tvmfuse.tolerance import TOLERANCES
 
 Array = npt.NDArray[Any]
 CompileModule = Callable[[Any], Any]
 """Takes a partitioned module, returns a Relax executable for this machine's CPU."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far a result may be from the exact one.
-
-    Parameters
-    ----------
-    relative : float
-        Of the largest magnitude in the exact result.
-    """
-
-    relative: float
-
-
-TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
-    {
-        "float16": Tolerance(1e-2),
-        "bfloat16": Tolerance(5e-2),
-        "float32": Tolerance(1e-5),
-        "float64": Tolerance(1e-11),
-    }
-)
-"""By dtype; sums of up to about a thousand products, accumulated in the dtype itself."""
 
 
 def assert_close(actual: Array, expected: Array, *, dtype: str | None = None) -> None:
@@ -72,7 +46,7 @@ def assert_close(actual: Array, expected: Array, *, dtype: str | None = None) ->
         np.testing.assert_array_equal(actual, expected)
         return
     scale = np.abs(expected[np.isfinite(expected)]).max(initial=1e-30)
-    found, exact, allowed = actual.astype(float), expected.astype(float), tolerance.relative * scale
+    found, exact, allowed = actual.astype(float), expected.astype(float), tolerance.kernel * scale
     wrong = ~np.isclose(found, exact, rtol=0, atol=allowed, equal_nan=True)
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -2,8 +2,9 @@
 
 Every model is compiled and run by the command line in processes of its own, under
 a time limit, on inputs that resemble real ones. An output agrees when
-max |a - b| / max |b| is under 1e-3 with NaN in the same places, or within twice
-the distance of ONNX Runtime from itself (optimised against not optimised)::
+max |a - b| / max |b| is within what the model's floating type allows
+(``tvmfuse/tolerance.py``) with NaN in the same places, or within twice the
+distance of ONNX Runtime from itself (optimised against not optimised)::
 
     python scripts/bench/coverage_table.py --models models --exported models/bench
 """
@@ -28,9 +29,10 @@ import numpy as np
 import onnx
 from sample_inputs import sample
 
+from tvmfuse.tolerance import of_model
+
 HERE = Path(__file__).parent
 MODELS_TOML = HERE.parent / "models.toml"
-TOLERANCE = 1e-3
 NOISE_FACTOR = 2.0
 
 
@@ -137,10 +139,11 @@ def judge(
     compile_s : float
         Seconds that the compile command took.
     """
+    tolerated = of_model(compiled["precision"])
     wrong = [
         output
         for output, found in compared.items()
-        if found["error"] > max(TOLERANCE, NOISE_FACTOR * found["noise"])
+        if found["error"] > max(tolerated, NOISE_FACTOR * found["noise"])
     ]
     error = max(found["error"] for found in compared.values())
     return Row(

@@ -28,8 +28,8 @@ from tvmfuse.runtime import npz
 from tvmfuse.runtime.benchmark import take_turns
 from tvmfuse.runtime.comparison import compare
 from tvmfuse.runtime.side import Worker
+from tvmfuse.tolerance import coarsest, of_model
 
-TOLERANCE = 1e-2
 # The others would wait for a side whose calls take longer: it is timed alone, by a few calls.
 SLOW_US = 1e6
 ALONE_US = 15e6
@@ -197,8 +197,10 @@ def judge(result: Result, found: Path, expected: Path) -> Result:
     """
     if not expected.exists():
         return replace(result, cause="nothing to compare with: ONNX Runtime failed")
+    outputs = npz.read(expected)
+    tolerated = of_model(coarsest(output.dtype.name for output in outputs.values()))
     try:
-        differences = compare(npz.read(found), npz.read(expected), rtol=TOLERANCE)
+        differences = compare(npz.read(found), outputs, rtol=tolerated)
     except InputError as error:
         return replace(result, cause=f"wrong: {error}")
     error = max(difference.error for difference in differences)

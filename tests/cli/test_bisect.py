@@ -70,6 +70,7 @@ def test_a_right_model_has_no_culprit(cli: Cli, model: Path) -> None:
     answer = cli("bisect", model)
     assert answer.code == 0
     assert "groups changes the answer" in answer.out
+    assert "Error, at most 0.001 apart (float32)" in answer.out
 
 
 def test_the_wrong_fusion_is_named_and_can_be_run_alone(

@@ -31,6 +31,7 @@ def test_json_holds_the_same_keys_for_every_model(
         "command",
         "model",
         "target",
+        "precision",
         "bundle",
         "bytes",
         "groups",

@@ -55,6 +55,13 @@ def test_a_name_in_brackets_is_no_markup(capfd: pytest.CaptureFixture[str]) -> N
     assert "[red]y" in out
 
 
+def test_a_pipe_gets_no_blanks_at_the_end_of_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    console.print_table("Title", ("name", "note"), [("a", "a long note"), ("b", "")])
+    console.print_table("Plain", ("", ">"), [("a", 1)])
+    out = capfd.readouterr().out
+    assert out == "Title\nname  note\na     a long note\nb\n\nPlain\na  1\n\n"
+
+
 def test_a_long_cell_is_folded_not_cut(capfd: pytest.CaptureFixture[str]) -> None:
     console.print_table("Long", ("name", "reason"), [("x" * 200, "y" * 200)])
     out = capfd.readouterr().out

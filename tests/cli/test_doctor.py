@@ -24,6 +24,20 @@ def test_json_holds_every_check(cli: Cli) -> None:
     assert {check["state"] for check in found["checks"]} <= {"ok", "absent"}
 
 
+def test_a_compiler_for_cuda_is_told_with_version_and_path(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tvmfuse.targets import cuda_toolkit
+
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setattr(cuda_toolkit, "toolkits", lambda: ())
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (cuda,) = (c for c in cli("doctor", "--json").json["checks"] if c["name"] == "CUDA compiler")
+    assert (cuda["state"], cuda["found"]) == ("ok", f"nvcc 13.0.88, {nvcc}")
+
+
 def _broken(found: dict) -> dict:
     (check,) = (check for check in found["checks"] if check["state"] == "broken")
     return check

@@ -157,3 +157,40 @@ def test_a_place_without_a_bundle_is_2(process: Cli, tmp_path: Path) -> None:
     answer = process("run", tmp_path / "nowhere.tvmfuse")
     assert answer.code == 2
     assert "is not a tvmfuse bundle: no such folder" in answer.error
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    ("dtype", "code", "limit"),
+    [("float16", 0, "at most 0.01 apart (float16)"), ("float32", 1, "at most 0.001 apart")],
+)
+def test_what_passes_depends_on_the_type_that_is_computed_in(
+    cli: Cli, tmp_path: Path, dtype: str, code: int, limit: str
+) -> None:
+    bundle, model = tmp_path / "net.tvmfuse", tmp_path / "net.onnx"
+    assert cli("compile", scaled(dtype, 1.0, model), "-o", bundle).code == 0
+    other = scaled(dtype, 1.002, tmp_path / "other.onnx")
+    answer = cli("run", bundle, "--compare", "onnxruntime", "--model", other)
+    assert answer.code == code, answer.out
+    assert limit in answer.out
+    strict = cli("run", bundle, "--compare", "onnxruntime", "--model", other, "--rtol", "1e-4")
+    assert strict.code == 1
+
+
+def scaled(dtype: str, factor: float, path: Path) -> Path:
+    """Write a model that multiplies in ``dtype``, and takes and returns float32."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=kind),
+        helper.make_node("Mul", ["h", "c"], ["m"]),
+        helper.make_node("Cast", ["m"], ["y"], to=TensorProto.FLOAT),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy")
+    constant = numpy_helper.from_array(np.array([factor], dtype), "c")
+    graph = helper.make_graph(nodes, "scaled", [x], [y], [constant])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path

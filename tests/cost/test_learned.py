@@ -151,7 +151,8 @@ def test_device_that_nobody_learned_on_gets_the_prior() -> None:
     found = shipped.best("pdp-11", measured.PEAKS)
     assert isinstance(found.model, Roofline)
     assert found.note == (
-        "times are predicted by the roofline alone: cost model: none has learned on pdp-11"
+        "times are predicted by the roofline alone: cost model: none has learned on pdp-11; "
+        "'tvmfuse tune' measures what one learns from"
     )
 
 

@@ -14,9 +14,10 @@ from coverage_table import Entry, Row, StepError
 from onnx import TensorProto, helper
 
 
-def judge(*, error: float, noise: float = 0.0) -> Row:
+def judge(*, error: float, noise: float = 0.0, precision: str = "float32") -> Row:
     compared = {"y": {"error": error, "noise": noise}}
-    return coverage_table.judge("net", {"kernels": {"family": 2}}, compared, compile_s=1.23)
+    compiled = {"kernels": {"family": 2}, "precision": precision}
+    return coverage_table.judge("net", compiled, compared, compile_s=1.23)
 
 
 def test_a_small_error_agrees() -> None:
@@ -27,6 +28,12 @@ def test_a_small_error_agrees() -> None:
 def test_a_large_error_differs(error: float, noise: float) -> None:
     row = judge(error=error, noise=noise)
     assert (row.result, row.cause) == ("differs", "output y")
+
+
+def test_halves_may_be_off_by_more_and_integers_not_at_all() -> None:
+    assert judge(error=2e-3, precision="float16").result == "agrees"
+    assert judge(error=2e-2, precision="float16").result == "differs"
+    assert judge(error=1e-9, precision="").result == "differs"
 
 
 def test_an_infinite_error_is_none_so_that_the_table_is_valid_json() -> None:

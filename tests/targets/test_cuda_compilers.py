@@ -1,3 +1,4 @@
+import re
 import struct
 from pathlib import Path
 
@@ -34,6 +35,10 @@ def compiler() -> Compiler:
         return find_compiler()
     except EnvironmentMismatchError as error:
         pytest.skip(str(error))
+
+
+def test_a_compiler_names_its_version_and_where_it_is(compiler: Compiler) -> None:
+    assert re.match(r"(NVRTC|nvcc) \d+\.\d+[.\d]*, /", compiler.about())
 
 
 @pytest.mark.parametrize(("arch", "sm"), [("sm_75", 75), ("sm_80", 80), ("sm_120", 120)])

@@ -18,9 +18,11 @@ from tvmfuse.cli.options import (
     Seed,
     Shapes,
     TargetName,
+    Tolerated,
 )
 from tvmfuse.cli.patterns import registry_with
 from tvmfuse.errors import TargetError
+from tvmfuse.tolerance import of_model
 
 if TYPE_CHECKING:
     from tvmfuse.plan import Group
@@ -38,9 +40,7 @@ def bisect_model(
     slow: Annotated[
         bool, typer.Option("--slow", help="Find what slows the model, not what changes it.")
     ] = False,
-    rtol: Annotated[
-        float, typer.Option(help="Largest max|a-b| / max|b| of an output that is the same.")
-    ] = 1e-3,
+    rtol: Tolerated = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -71,6 +71,8 @@ def bisect_model(
         begin("plan")
         planned = _pipeline.plan(imported.module, device, options=options)
         feeds = inputs_from(inputs, imported.signature.inputs, seed=seed)
+        precision = imported.signature.precision
+        tolerated = of_model(precision) if rtol is None else rtol
         builds = bisect.Builds(imported, planned, device)
         begin("bisect")
         if slow:
@@ -78,23 +80,26 @@ def bisect_model(
             culprits: Sequence[Group] = [found.groups[0] for found in slowing]
         else:
             reference = _reference(model, imported.signature, feeds)
-            wrong = bisect.find_wrong(builds, feeds, reference=reference, rtol=rtol, say=begin.say)
+            wrong = bisect.find_wrong(
+                builds, feeds, reference=reference, rtol=tolerated, say=begin.say
+            )
             culprits = wrong.culprits
         folders = []
         if output is not None and culprits:
             begin("cut out")
             folders = _cut_out(
-                culprits, output, (imported, planned, device, feeds), rtol=rtol, files=patterns
+                culprits, output, (imported, planned, device, feeds), rtol=tolerated, files=patterns
             )
     found = slowing if slow else wrong
     if as_json:
-        console.print_json(
-            "bisect", {"model": imported.name, "folders": folders, **_to_json(found)}
-        )
+        judged = {} if slow else {"precision": precision, "rtol": tolerated}
+        about = {"model": imported.name, "folders": folders, **judged}
+        console.print_json("bisect", {**about, **_to_json(found)})
     elif slow:
         _print_slow(slowing)
     else:
-        _print_wrong(wrong, n_groups=len(builds.groups))
+        limit = console.limit(tolerated, precision)
+        _print_wrong(wrong, n_groups=len(builds.groups), limit=limit)
     if not as_json:
         for folder in folders:
             console.print_text(f"python {folder}/reproduce.py shows it by itself.")
@@ -183,7 +188,7 @@ def _worst(differences: Sequence[Difference]) -> float | None:
     return worst if worst < float("inf") else None
 
 
-def _print_wrong(wrong: Wrong, *, n_groups: int) -> None:
+def _print_wrong(wrong: Wrong, *, n_groups: int, limit: str) -> None:
     rows = [
         (what, f"{max((each.error for each in differences), default=0):.2g}", _verdict(differences))
         for what, differences in (
@@ -193,7 +198,8 @@ def _print_wrong(wrong: Wrong, *, n_groups: int) -> None:
         )
         if differences
     ]
-    console.print_table("Error", ("with", ">max|a-b| / max|b|", "verdict"), rows)
+    title = f"Error, {limit}"
+    console.print_table(title, ("with", ">max|a-b| / max|b|", "verdict"), rows)
     if not wrong.culprits:
         note = "" if all(d.is_close for d in wrong.unfused) else ", nor is it right without them"
         console.print_text(f"None of the {n_groups} groups changes the answer{note}.")

@@ -109,6 +109,7 @@ def _to_json(compiled: Compiled, bundle: Bundle) -> dict[str, Any]:
     return {
         "model": compiled.model_name,
         "target": compiled.target.spec,
+        "precision": compiled.signature.precision,
         "bundle": str(bundle.path),
         "bytes": bundle.n_bytes,
         "groups": len(compiled.plan.groups),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +28,7 @@ def print_json(command: str, data: Mapping[str, Any]) -> None:
 
 def print_text(text: str) -> None:
     """Print one paragraph of a result for people."""
-    _results().print(text, markup=False)
+    _show(Text(text))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -43,7 +43,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     rows : iterable of sequences
         Cells.
     """
-    table = Table(title=title, title_justify="left", title_style="bold", pad_edge=False, box=None)
+    table = Table(pad_edge=False, box=None, show_header=any(each.strip(">") for each in columns))
     for column in columns:
         table.add_column(
             column.removeprefix(">"),
@@ -53,7 +53,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))  # Text: a name may hold "[bold]"
     if table.row_count:
-        _results().print(table, "")
+        _show(Text(title, style="bold"), table, "")  # a title of its own: rich folds a table's
 
 
 def duration(*times_us: float) -> str:
@@ -72,6 +72,11 @@ def size(n_bytes: int) -> str:
         if n_bytes >= unit:
             return f"{n_bytes / unit:.1f} {name}"
     return f"{n_bytes} bytes"
+
+
+def limit(rtol: float, precision: str) -> str:
+    """Write how far apart two results may be, and the type that was computed in."""
+    return f"at most {rtol:g} apart ({precision or 'no floats'})"
 
 
 def bar(share: float, *, width: int = 16) -> str:
@@ -124,11 +129,17 @@ def stages() -> Iterator[Stages]:
         begin.close()
 
 
-def _results() -> Console:
+def _show(*results: RenderableType) -> None:
     console = Console(highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    if console.is_terminal:
+        console.print(*results)
+        return
+    if "COLUMNS" not in os.environ:
         console.width = _FILE_WIDTH
-    return console
+    with console.capture() as captured:
+        console.print(*results)
+    # rich fills each line of a table with blanks, which a file would keep.
+    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
 
 
 @contextmanager

@@ -169,12 +169,15 @@ def _store() -> Check:
 def _cuda() -> Check:
     from tvmfuse.targets import cuda_toolkit
 
+    fix = "pip install 'tvmfuse[cuda]' to compile for NVIDIA GPUs"
     try:
         compiler = cuda_toolkit.find_compiler()
     except EnvironmentMismatchError:
-        fix = "pip install 'tvmfuse[cuda]' to compile for NVIDIA GPUs"
         return Check("CUDA compiler", "absent", "none", fix)
-    return Check("CUDA compiler", "ok", type(compiler).__name__.lower())
+    try:
+        return Check("CUDA compiler", "ok", compiler.about())
+    except EnvironmentMismatchError as error:
+        return Check("CUDA compiler", "absent", str(error), fix)
 
 
 def _version(distribution: str) -> str:

@@ -248,7 +248,7 @@ def _print_refused(refused: Sequence[Refused]) -> None:
 def _print_near(title: str, near: Sequence[Near]) -> None:
     console.print_table(
         title,
-        ("pattern", ">fits", "of the operators ending in", "first condition that failed"),
+        ("pattern", ">operators that fit", "the last of them", "the condition that failed"),
         [
             (miss.pattern, f"{len(miss.ops)} of {miss.total}", miss.nodes[-1], miss.condition)
             for miss in near

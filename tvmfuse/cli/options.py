@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tvmfuse.tolerance import TOLERANCES
+
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 
 BundlePath = Annotated[
@@ -28,6 +30,19 @@ Shapes = Annotated[
         "--shape",
         metavar="NAME=1,3,224,224",
         help="Shape of an input whose extents the model leaves open; may be repeated.",
+    ),
+]
+
+Tolerated = Annotated[
+    float | None,
+    typer.Option(
+        "--rtol",
+        min=0,
+        metavar="SHARE",
+        help="Largest max|a-b| / max|b| of an output that passes; by default what the type that "
+        "the model computes in allows: "
+        + ", ".join(f"{each.model:g} for {dtype}" for dtype, each in TOLERANCES.items())
+        + ".",
     ),
 ]
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tvmfuse.cli import console
-from tvmfuse.cli.options import AsJson, BundlePath, InputsFile, Seed
+from tvmfuse.cli.options import AsJson, BundlePath, InputsFile, Seed, Tolerated
 from tvmfuse.errors import InputError
+from tvmfuse.tolerance import of_model
 
 if TYPE_CHECKING:
     from tvmfuse.runtime.comparison import Difference
@@ -31,9 +32,7 @@ def run_bundle(
     model: Annotated[
         Path | None, typer.Option(metavar="MODEL", help="The ONNX file to compare with.")
     ] = None,
-    rtol: Annotated[
-        float, typer.Option(help="Largest max|a-b| / max|b| of an output that passes.")
-    ] = 1e-3,
+    rtol: Tolerated = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a bundle once; with --compare, exit with 1 where it disagrees."""
@@ -54,23 +53,28 @@ def run_bundle(
         names = [spec.name for spec in session.outputs]
         outputs = dict(zip(names, session.run(names, feeds), strict=True))
         differences: tuple[Difference, ...] = ()
+        precision = session.signature.precision
+        tolerated = of_model(precision) if rtol is None else rtol
         if model is not None:
             begin("run onnxruntime")
             reference = run_onnxruntime(model, names, feeds, who="run")
-            differences = compare_outputs(outputs, reference, rtol=rtol)
+            differences = compare_outputs(outputs, reference, rtol=tolerated)
     if save is not None:
         from tvmfuse.runtime import npz
 
         npz.write(outputs, save)
     if as_json:
-        console.print_json("run", _to_json(outputs, differences, rtol=rtol))
+        found = _to_json(outputs, differences, rtol=tolerated, precision=precision)
+        console.print_json("run", found)
     else:
-        _print(outputs, differences, rtol=rtol)
+        _print(outputs, differences, limit=console.limit(tolerated, precision))
     if not all(difference.is_close for difference in differences):
         raise typer.Exit(1)
 
 
-def _to_json(outputs: Arrays, differences: Sequence[Difference], *, rtol: float) -> dict[str, Any]:
+def _to_json(
+    outputs: Arrays, differences: Sequence[Difference], *, rtol: float, precision: str
+) -> dict[str, Any]:
     rows = [
         {"name": name, "shape": list(array.shape), "dtype": array.dtype.name}
         for name, array in outputs.items()
@@ -80,17 +84,18 @@ def _to_json(outputs: Arrays, differences: Sequence[Difference], *, rtol: float)
         row["same_nans"] = difference.has_same_nans
         row["close"] = difference.is_close
         row["note"] = difference.note
-    compared = {"rtol": rtol, "agrees": all(each.is_close for each in differences)}
+    agrees = all(each.is_close for each in differences)
+    compared = {"precision": precision, "rtol": rtol, "agrees": agrees}
     return {"outputs": rows, **(compared if differences else {})}
 
 
-def _print(outputs: Arrays, differences: Sequence[Difference], *, rtol: float) -> None:
+def _print(outputs: Arrays, differences: Sequence[Difference], *, limit: str) -> None:
     if not differences:
         rows = [(name, _shape(array)) for name, array in outputs.items()]
         console.print_table("Outputs", ("output", "type"), rows)
         return
     console.print_table(
-        f"Compared with ONNX Runtime, at most {rtol:g} apart",
+        f"Compared with ONNX Runtime, {limit}",
         ("output", "type", ">max|a-b| / max|b|", "NaN", "verdict"),
         [
             (

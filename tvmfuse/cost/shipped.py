@@ -86,7 +86,12 @@ def trained(family: str) -> Trained:
     CostModelError
         There is none, or its file is damaged.
     """
+    if not family:
+        raise CostModelError("cost model: none learns on this kind of device")
     file = resources.files("tvmfuse.cost") / "models" / f"{family}.json"
-    if not family or not file.is_file():
-        raise CostModelError(f"cost model: none has learned on {family or 'this kind of device'}")
+    if not file.is_file():
+        raise CostModelError(
+            f"cost model: none has learned on {family}; "
+            "'tvmfuse tune' measures what one learns from"
+        )
     return Trained.from_text(file.read_text(encoding="utf-8"))

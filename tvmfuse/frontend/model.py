@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tvmfuse.errors import ModelError
+from tvmfuse.tolerance import coarsest
 
 if TYPE_CHECKING:
     import tvm
@@ -39,24 +40,37 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """Names, order, shapes and element types of a model's inputs and outputs."""
+    """What goes into a model, what comes out, and how exactly it is computed.
+
+    Parameters
+    ----------
+    inputs, outputs : tuple of TensorSpec
+        Names, shapes and element types, in order.
+    precision : str
+        The coarsest floating type that is computed in between; "" where there is none.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    precision: str = "float32"
 
     def to_json(self) -> dict[str, Any]:
         """Return the signature as JSON-compatible data."""
         return {
             "inputs": [_spec_to_json(spec) for spec in self.inputs],
             "outputs": [_spec_to_json(spec) for spec in self.outputs],
+            "precision": self.precision,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Signature:
         """Rebuild a signature from :meth:`to_json`."""
+        outputs = tuple(_spec_from_json(spec) for spec in data["outputs"])
         return cls(
             inputs=tuple(_spec_from_json(spec) for spec in data["inputs"]),
-            outputs=tuple(_spec_from_json(spec) for spec in data["outputs"]),
+            outputs=outputs,
+            # Older bundles do not say it; their outputs are the best guess.
+            precision=data.get("precision", coarsest(spec.dtype for spec in outputs)),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tvmfuse._tvm import relax, tirx
 from tvmfuse.errors import ModelError
 from tvmfuse.frontend.model import Model, Shapes, Signature, TensorSpec
+from tvmfuse.frontend.precision import precision
 
 
 def import_relax(module: Any, shapes: Shapes, *, keep_params: bool) -> Model:
@@ -70,7 +71,7 @@ def bind_extents(module: Any, shapes: Shapes, names: Sequence[str], label: str) 
 def read_signature(
     module: Any, inputs: Sequence[str], outputs: Sequence[str] | None, label: str
 ) -> Signature:
-    """Read what ``main`` takes and returns off its types.
+    """Read off the types of a module what it takes, returns and computes in.
 
     Parameters
     ----------
@@ -94,6 +95,7 @@ def read_signature(
     return Signature(
         inputs=tuple(_spec(n, p.ty, label) for n, p in zip(inputs, main.params, strict=False)),
         outputs=tuple(_spec(n, kind, label) for n, kind in zip(outputs, types, strict=True)),
+        precision=precision(module),
     )
 
 

@@ -126,7 +126,7 @@ def _why(op: Alone) -> str:
 
 def _near(explanation: Explanation) -> str:
     return _rows(
-        ("pattern", "fits", "operators ending in", "condition"),
+        ("pattern", "operators that fit", "the last of them", "the condition that failed"),
         (
             (miss.pattern, f"{len(miss.ops)} of {miss.total}", miss.nodes[-1], miss.condition)
             for miss in explanation.nearest

@@ -44,6 +44,18 @@ class Nvrtc:
     library: Path
     headers: Path
 
+    def about(self) -> str:
+        """Return name, version and path.
+
+        Raises
+        ------
+        EnvironmentMismatchError
+            The library cannot be loaded.
+        """
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._load().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        return f"NVRTC {major.value}.{minor.value}, {self.library}"
+
     def __call__(self, source: str, arch: str) -> bytes:
         """Compile CUDA C++ to machine code.
 
@@ -108,6 +120,14 @@ class Nvcc:
     """NVIDIA's compiler as a command; it needs a C++ compiler beside it."""
 
     command: str
+
+    def about(self) -> str:
+        """Return name, version and path."""
+        said = subprocess.run(
+            [self.command, "--version"], capture_output=True, text=True, check=False
+        )
+        version = re.search(r"release [\d.]+, V([\d.]+)", said.stdout)
+        return f"nvcc {version[1] if version else 'of unknown version'}, {self.command}"
 
     def __call__(self, source: str, arch: str) -> bytes:
         """Compile CUDA C++ to machine code, as :class:`Nvrtc` does.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from tvmfuse.targets.cuda_compilers import Nvcc, Nvrtc
 
 MAJOR = 13  # TVM's wheel is linked with the runtime library of CUDA 13
 
-# Compiles CUDA C++ text to the machine code of an architecture.
-Compiler = Callable[[str, str], bytes]
+Compiler = Nvrtc | Nvcc
 
 
 @dataclass(frozen=True)
