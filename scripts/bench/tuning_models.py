@@ -7,6 +7,7 @@ when it is done, so that timing takes none of its time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -89,17 +90,29 @@ def _tune(
     running = folder / f"{model.stem}-running"
     shutil.rmtree(running, ignore_errors=True)
     running.mkdir(parents=True)
-    command = [python, PEER, model, "--into", running, "--threads", str(threads)]
+    # Without -P the script's folder comes first, where a file has the name of TVM's package.
+    command = [python, "-P", PEER, model, "--into", running, "--threads", str(threads)]
     with (running / "log.txt").open("w") as log:
         tuner = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         began = time.monotonic()
         try:
             for place, time_s in places.items():
-                time.sleep(max(0.0, began + time_s - time.monotonic()))
+                _wait(tuner, began + time_s - time.monotonic(), running / "log.txt")
                 _copy(model, running, place)
         finally:
-            os.killpg(tuner.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(tuner.pid, signal.SIGKILL)
             tuner.wait()
+
+
+def _wait(tuner: subprocess.Popen[bytes], seconds: float, log: Path) -> None:
+    """Let a tuner work; raise where it ends by itself, for then nothing was compared."""
+    try:
+        tuner.wait(timeout=max(0.0, seconds))
+    except subprocess.TimeoutExpired:
+        return
+    said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+    raise RuntimeError(f"MetaSchedule ended with code {tuner.returncode}; it said: {said[-1]}")
 
 
 def _copy(model: Path, running: Path, place: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 import tuning_curve
+import tuning_models
 from chart import Line, Panel, svg
 from tuning_tables import Measured, curve, summary
 
@@ -82,3 +86,30 @@ def test_what_was_measured_becomes_a_picture_and_a_text(tmp_path: Path) -> None:
     assert "5.0 ms with no trial, 4.0 ms after 9 trials in 20 s" in text
     assert "4 records on 2 of 9 kernels, 900 ms. At that rate 1,000 trials take it 4.2 h." in text
     ElementTree.parse(tmp_path / "tuning_curve.svg")
+
+
+def _tune_by(peer: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.setattr(tuning_models, "PEER", peer)
+    places = {peer.parent / "copy": 2.0}
+    how: dict[str, Any] = {"threads": 1, "python": Path(sys.executable)}
+    tuning_models._tune(peer.parent / "net.onnx", peer.parent, places, **how)
+    return list(places)
+
+
+def test_a_tuner_that_ends_by_itself_ends_the_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = tmp_path / "peer.py"
+    peer.write_text("raise SystemExit('no compiler')\n")
+    with pytest.raises(RuntimeError, match="code 1; it said: no compiler"):
+        _tune_by(peer, monkeypatch)
+
+
+def test_a_file_beside_the_tuner_hides_no_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('hidden')\n")
+    peer = tmp_path / "peer.py"
+    peer.write_text("import json, time\ntime.sleep(60)\n")
+    (place,) = _tune_by(peer, monkeypatch)
+    assert (place / "done.json").exists()
