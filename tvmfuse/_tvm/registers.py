@@ -16,6 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvmfuse._tvm.extremes import shortened
 from tvmfuse._tvm.streaming import streamed
 
 PIPELINE = "tvmfuse"
@@ -44,7 +45,8 @@ def _kept(function: Any) -> Any:
     target = (function.attrs or {}).get("target")
     if target is None or target.kind.name != "llvm":
         return function
-    body = tvm_ffi.structural_map(streamed(function.body), (tirx.AllocBuffer, _marked))
+    body = shortened(streamed(function.body), target)
+    body = tvm_ffi.structural_map(body, (tirx.AllocBuffer, _marked))
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
