@@ -12,6 +12,7 @@ from tvmfuse._tvm import relax
 from tvmfuse.patterns.base import Pattern
 from tvmfuse.patterns.conv_bn_act import ConvBnAct
 from tvmfuse.patterns.dataflow import Dataflow
+from tvmfuse.patterns.gated import Gated
 from tvmfuse.patterns.near import NearMiss, near_misses
 
 op = relax.op
@@ -77,6 +78,27 @@ def test_the_nearest_variant_speaks_for_a_place() -> None:
     (nearest, *_) = misses(graph, ConvBnAct())
     assert nearest.condition == "lv must be nn.conv2d, but is matmul"
     assert nearest.bindings == (1, 2)
+
+
+def test_a_miss_has_an_anchor_where_what_the_pattern_is_about_fits() -> None:
+    def halved(x: Any, y: Any) -> Any:
+        return op.multiply(op.nn.silu(op.matmul(x, y)), y)
+
+    (nearest, *_) = misses(halved, Gated())
+    assert nearest.has_anchor
+    (other, *_) = misses(lambda x, y: op.nn.relu(op.add(op.matmul(x, y), y)), ConvBnAct())
+    assert not other.has_anchor
+
+
+def test_of_a_pattern_without_an_anchor_most_operators_must_fit() -> None:
+    far, near = (
+        misses(lambda x, y, f=f: f(x, y))[0]
+        for f in (
+            lambda x, y: op.multiply(x, op.tanh(y)),
+            lambda x, y: op.multiply(x, op.sigmoid(op.add(y, op.exp(x)))),
+        )
+    )
+    assert (far.has_anchor, near.has_anchor) == (False, True)
 
 
 def test_places_are_sorted_by_how_near_they_are() -> None:

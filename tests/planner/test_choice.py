@@ -75,7 +75,9 @@ def test_same_input_gives_same_plan(problem):
 def test_two_small_groups_beat_the_large_one_they_overlap():
     result = plan(row(4), {(1, 2): 7.0, (0, 1): 5.0, (2, 3): 5.0})
     assert chosen(result) == [(0, 1), (2, 3)]
-    assert reason(result, (1, 2)) == "its operators go to op0 + op1 [p] and op2 + op3 [p]"
+    assert reason(result, (1, 2)) == (
+        "its operators go to op0 + op1 [p] and op2 + op3 [p], saving 10.0 µs instead of 7.00 µs"
+    )
     (refused,) = result.rejections
     assert refused.time is not None
     assert refused.time.saved_us == pytest.approx(7.0)

@@ -209,15 +209,20 @@ def _doubt(groups: Sequence[Fused]) -> str:
 
 
 def _print_alone(ops: Sequence[Alone]) -> None:
-    kinds: dict[tuple[str, str], list[Alone]] = {}
-    for op in ops:
-        kinds.setdefault((op.op, op.reason or "no pattern met it"), []).append(op)
+    from tvmfuse.report import explanation
+
     console.print_table(
         "Not fused",
         (">times", "operator", ">time", "why", "first of them"),
         [
-            (len(alike), op, _time(alike), reason, alike[0].node)
-            for (op, reason), alike in kinds.items()
+            (
+                len(alike),
+                alike[0].op,
+                _time(alike),
+                explanation.reason(alike) or "no pattern met it",
+                alike[0].node,
+            )
+            for alike in explanation.alike(ops)
         ],
     )
 
@@ -248,9 +253,6 @@ def _print_refused(refused: Sequence[Refused]) -> None:
 def _print_near(title: str, near: Sequence[Near]) -> None:
     console.print_table(
         title,
-        ("pattern", ">operators that fit", "the last of them", "the condition that failed"),
-        [
-            (miss.pattern, f"{len(miss.ops)} of {miss.total}", miss.nodes[-1], miss.condition)
-            for miss in near
-        ],
+        ("pattern", ">operators found", "up to", "why it is not used"),
+        [(miss.pattern, miss.found, miss.nodes[-1], miss.condition) for miss in near],
     )

@@ -35,6 +35,9 @@ class NearMiss:
         The first condition that failed, and where.
     at : int or None
         The operator that failed it; None where it is none.
+    has_anchor : bool
+        Whether an operator that the variant is about (a product, a reduction, say) is among
+        those that fit; where it is about none, whether most of its operators are.
     """
 
     pattern: str
@@ -43,6 +46,7 @@ class NearMiss:
     total: int
     condition: str
     at: int | None = None
+    has_anchor: bool = True
 
     @property
     def nearness(self) -> tuple[float, int, int]:
@@ -80,6 +84,7 @@ def near_misses(pattern: Pattern, flow: Dataflow) -> list[NearMiss]:
                     len(variant.calls),
                     partial.condition,
                     partial.at,
+                    _has_anchor(variant, flow, partial),
                 )
                 for variant, partial in partials
             )
@@ -101,6 +106,12 @@ class _Partial:
 
     def binding(self, pattern: Any, expr: Any) -> _Partial:
         return replace(self, bound={**self.bound, pattern: expr})
+
+
+def _has_anchor(variant: Traced, flow: Dataflow, partial: _Partial) -> bool:
+    if any(operators.is_anchor(call.operator) for call in variant.calls.values()):
+        return any(operators.is_anchor(flow.operators[member]) for member in partial.members)
+    return 2 * len(partial.members) > len(variant.calls)
 
 
 def _walk(variant: Traced, flow: Dataflow, position: int) -> _Partial:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tvmfuse._tvm import recurrence, relax, tirx, tvm
-from tvmfuse.plan import OpKind
+from tvmfuse.plan import INLINED, OpKind
 
 # Elementwise operators by their cost in floating-point operations per element. A
 # transcendental function counts as the polynomial that computes it, roughly.
@@ -81,6 +81,11 @@ def kind(call: Any) -> OpKind:
 def is_elementwise(operator: str) -> bool:
     """Tell whether an operator is "elementwise", or "broadcast" where an operand is stretched."""
     return _listed(operator) == "elementwise"
+
+
+def is_anchor(operator: str) -> bool:
+    """Tell whether an operator does more than to move elements or compute each by itself."""
+    return _listed(operator) not in INLINED
 
 
 def family(call: Any) -> str:

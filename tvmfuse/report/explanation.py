@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -92,6 +94,24 @@ class Alone:
     near: str = ""
 
 
+_TIME = re.compile(r"(-?[\d.]+) µs")
+
+
+def alike(ops: Sequence[Alone]) -> tuple[tuple[Alone, ...], ...]:
+    """Put operators together that are alone for one reason, but for the times in it."""
+    kinds: dict[tuple[str, str], list[Alone]] = {}
+    for op in ops:
+        kinds.setdefault((op.op, _TIME.sub("", op.reason)), []).append(op)
+    return tuple(map(tuple, kinds.values()))
+
+
+def reason(ops: Sequence[Alone]) -> str:
+    """Return the reason of operators that are :func:`alike`, with the sums of its times."""
+    times = zip(*(map(float, _TIME.findall(op.reason)) for op in ops), strict=True)
+    sums = iter([sum(each) for each in times])
+    return _TIME.sub(lambda _: f"{next(sums):.1f} µs", ops[0].reason)
+
+
 @dataclass(frozen=True)
 class Explanation:
     """What becomes of the operators of a model.
@@ -148,9 +168,19 @@ class Explanation:
 
     @property
     def nearest(self) -> tuple[Near, ...]:
-        """The nearest miss of each pattern."""
+        """The nearest miss of each pattern.
+
+        Of a pattern that no group is of, a legal match that the planner did not choose. What
+        shares only a few elementwise operators with a pattern is no miss.
+        """
         first: dict[str, Near] = {}
-        for miss in self.near:
+        used = {group.pattern for group in self.fused}
+        lost = (
+            Near(match.pattern, match.ops, match.nodes, len(match.ops), match.reason)
+            for match in self.refused
+            if match.stage == "plan" and match.ops and match.pattern not in used
+        )
+        for miss in (*lost, *(miss for miss in self.near if miss.has_anchor)):
             first.setdefault(miss.pattern, miss)
         return tuple(first.values())
 

@@ -126,9 +126,9 @@ def _why(op: Alone) -> str:
 
 def _near(explanation: Explanation) -> str:
     return _rows(
-        ("pattern", "operators that fit", "the last of them", "the condition that failed"),
+        ("pattern", "operators found", "up to", "why it is not used"),
         (
-            (miss.pattern, f"{len(miss.ops)} of {miss.total}", miss.nodes[-1], miss.condition)
+            (miss.pattern, miss.found, miss.nodes[-1], miss.condition)
             for miss in explanation.nearest
         ),
     )

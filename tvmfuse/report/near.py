@@ -29,6 +29,8 @@ class Near:
         The first condition that failed.
     at : str
         The node that failed it; "" where it is none.
+    has_anchor : bool
+        Whether an operator that the pattern is about (a product, a reduction, say) fits.
     """
 
     pattern: str
@@ -37,6 +39,13 @@ class Near:
     total: int
     condition: str
     at: str = ""
+    has_anchor: bool = True
+
+    @property
+    def found(self) -> str:
+        """How many of its operators are there, in words."""
+        n_found = len(self.ops)
+        return f"all {n_found}" if n_found == self.total else f"{n_found} of {self.total}"
 
 
 def near(module: Any, registry: Registry, rejections: Sequence[Rejection]) -> tuple[Near, ...]:
@@ -68,7 +77,12 @@ def near(module: Any, registry: Registry, rejections: Sequence[Rejection]) -> tu
                 for miss in near_misses(pattern, flow):
                     at = flow.labels[miss.at] if miss.at is not None else ""
                     names = _names(flow, miss.bindings)
-                    found.append(Near(pattern.name, *names, miss.total, miss.condition, at))
+                    found.append(
+                        Near(
+                            *(pattern.name, *names, miss.total, miss.condition),
+                            *(at, miss.has_anchor),
+                        )
+                    )
     return tuple(found)
 
 
