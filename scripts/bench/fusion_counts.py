@@ -1,10 +1,11 @@
 """Count the kernels of one inference: ours, TVM's, ONNX Runtime's and torch.compile's.
 
 Ours are counted in the scheduled module, TVM's after its pipeline "zero" (FuseOps and
-FuseTIR), ONNX Runtime's as the nodes of the graph that it optimised, Inductor's by its
-own metrics, XLA's as the instructions of its optimised program that do work. Each count has a
-process of its own; XLA runs in the environment of ``peers.py``, torch.compile in that of the
-benchmarks, where they are there. What was counted is kept: run it again to go on::
+FuseTIR), ONNX Runtime's as the nodes of the graph that it optimised, torch.compile's as the
+calls of kernels, generated ones and library's, in the code that it writes, XLA's as the
+instructions of its optimised program that do work. Each count has a process of its own;
+torch.compile and XLA run in the environments of ``peers.py``, where they are there. What was
+counted is kept: run it again to go on::
 
     python scripts/bench/fusion_counts.py --models models --exported models/bench
 """
@@ -16,7 +17,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -29,9 +30,12 @@ from coverage_table import Entry, StepError, read_entries, run_json, sample_all
 from tvmfuse import files
 
 HERE = Path(__file__).parent
-TORCH = HERE.parents[1] / ".venv-bench" / "bin" / "python"
-XLA = HERE.parents[1] / ".venv-peers" / "xla" / "bin" / "python"
+PEERS = HERE.parents[1] / ".venv-peers"
 SIDES = ("ours", "tvm", "onnxruntime", "inductor", "xla")
+TITLES = dict(zip(SIDES, ("tvmfuse", "TVM", "ONNX Runtime", "torch.compile", "XLA"), strict=True))
+_CAUSE = 160  # characters of it that are told
+# The sides that run in an environment of a peer, and its name.
+ENVIRONMENTS = {"inductor": "torch", "xla": "xla"}
 
 # Nodes of ONNX Runtime and calls of ours that no processor time goes to.
 _FREE_NODES = frozenset({"Constant", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
@@ -70,6 +74,11 @@ class Row:
         """Tell whether a side was counted, or could not be."""
         return getattr(self, side) is not None or side in self.causes
 
+    def without(self, sides: Collection[str]) -> Row:
+        """Forget what was counted of some sides."""
+        causes = {side: cause for side, cause in self.causes.items() if side not in sides}
+        return replace(self, **dict.fromkeys(sides), causes=causes)
+
     @property
     def excess(self) -> str:
         """Say whose count ours is above, and what that buys."""
@@ -99,15 +108,10 @@ def examine(known: Row, entry: Entry, sides: Sequence[str], *, limit_s: float) -
         if known.is_known(side):
             continue
         try:
-            match side:
-                case "inductor":
-                    counted[side] = printed(
-                        TORCH, HERE / "fusion_counts_torch.py", entry.name, limit_s=limit_s
-                    )
-                case "xla":
-                    counted[side] = by_xla(entry.path, samples, limit_s=limit_s)
-                case _:
-                    counted |= run_json([__file__, "--one", side, given], limit_s=limit_s)
+            if side in ENVIRONMENTS:
+                counted[side] = by_peer(ENVIRONMENTS[side], entry.path, samples, limit_s=limit_s)
+            else:
+                counted |= run_json([__file__, "--one", side, given], limit_s=limit_s)
         except StepError as step:
             causes[side] = step.cause
     return replace(known, **counted, causes=causes)
@@ -194,12 +198,13 @@ def working_nodes(graph: onnx.GraphProto) -> int:
     return count
 
 
-def by_xla(path: Path, inputs: Mapping[str, Any], *, limit_s: float) -> int | None:
-    """Count the kernels of XLA, where its environment is."""
+def by_peer(peer: str, path: Path, inputs: Mapping[str, Any], *, limit_s: float) -> int | None:
+    """Count the kernels of another compiler, where its environment is."""
+    python = PEERS / peer / "bin" / "python"
     with tempfile.TemporaryDirectory() as folder:
         feeds = Path(folder) / "inputs.npz"
         np.savez(feeds, **inputs)
-        return printed(XLA, HERE / "fusion_counts_xla.py", path, feeds, limit_s=limit_s)
+        return printed(python, HERE / f"fusion_counts_{peer}.py", path, feeds, limit_s=limit_s)
 
 
 def printed(python: Path, *command: object, limit_s: float) -> int | None:
@@ -234,20 +239,37 @@ def _dynamic(path: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return the table as it stands in README."""
+    """Return the table as it stands in README, with why numbers are missing."""
     lines = [
-        f"{date.today()}, kernels of one inference on a CPU; for ONNX Runtime the nodes of its "
-        "optimised graph that do work. A dash: the side does not run the model, or was not asked.",
+        f"{date.today()}, kernels of one inference on a CPU: loops in one parallel region for us "
+        "and TVM; for ONNX Runtime the nodes of its optimised graph that do work, for "
+        "torch.compile the calls of generated and of library kernels, for XLA the fusions, loops "
+        "and library calls of its program.",
         "",
-        "| model | tvmfuse | TVM | ONNX Runtime | torch.compile | XLA "
-        "| where there are more, and why |",
+        f"| model | {' | '.join(TITLES.values())} | where there are more, and why |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         counts = (row.ours, row.tvm, row.onnxruntime, row.inductor, row.xla)
         cells = ["–" if count is None else str(count) for count in counts]
         lines.append(f"| {row.name} | {' | '.join(cells)} | {row.excess} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_missing(rows)]) + "\n"
+
+
+def _missing(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line for each cause why a side has no number for some models."""
+    by_cause: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for side in SIDES:
+            if getattr(row, side) is None:
+                cause = row.causes.get(side, "not asked")
+                by_cause.setdefault((side, " ".join(cause.split())[:_CAUSE]), []).append(row.name)
+    if by_cause:
+        yield ""
+    for side in SIDES:
+        for (of, cause), names in by_cause.items():
+            if of == side:
+                yield f"- No number of {TITLES[side]} for {', '.join(names)}: {cause}"
 
 
 _COUNTERS: Mapping[str, Callable[[Path, Mapping[str, Sequence[int]]], dict[str, Any]]] = {
@@ -273,7 +295,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", type=Path, metavar="DIR")
     parser.add_argument("--exported", type=Path, metavar="DIR")
     parser.add_argument("--sides", type=side_names, default=SIDES, metavar="NAME,...")
-    parser.add_argument("--again", action="store_true", help="forget what was counted")
+    parser.add_argument("--again", action="store_true", help="count those sides anew")
     parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="per side")
     parser.add_argument("--results", type=Path, default=HERE / "results", metavar="DIR")
     parser.add_argument("--one", nargs=2, metavar=("SIDE", "JSON"), help=argparse.SUPPRESS)
@@ -289,14 +311,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     args.results.mkdir(parents=True, exist_ok=True)
     report = args.results / "fusion_counts.json"
-    known = [] if args.again or not report.exists() else json.loads(report.read_text())
+    known = json.loads(report.read_text()) if report.exists() else []
     rows = {row["name"]: Row(**row) for row in known}
+    chosen = {entry.name for entry in entries}
+    if args.again:
+        rows = {n: row.without(args.sides) if n in chosen else row for n, row in rows.items()}
     for entry in entries:
         before = rows.get(entry.name, Row(entry.name))
         rows[entry.name] = row = examine(before, entry, args.sides, limit_s=args.limit)
         text = markdown(list(rows.values()))
         causes = "; ".join(f"{side}: {cause}" for side, cause in row.causes.items())
-        print(markdown([row]).splitlines()[-1], causes, flush=True)
+        print(markdown([row]).splitlines()[4], causes, flush=True)
         (args.results / "fusion_counts.md").write_text(text, encoding="utf-8")
         text = json.dumps([asdict(row) for row in rows.values()], indent=1)
         files.write_text(report, text + "\n")

@@ -51,7 +51,7 @@ def test_reasons_that_differ_in_their_times_are_one_with_the_sums() -> None:
     one, two = (
         Alone("add", "a", f"predicted {us} µs fused against {us - 1} µs apart") for us in (2.5, 7)
     )
-    other, known = Alone("add", "b", "is read by relu1"), Alone("add", "c")
+    other, known = Alone("add", "b", "is read by relu1"), Alone("add", "c", "")
     assert alike([one, other, two, known]) == ((one, two), (other,), (known,))
     assert reason([one, two]) == "predicted 9.5 µs fused against 7.5 µs apart"
     assert (reason([other]), reason([known])) == ("is read by relu1", "")

@@ -32,8 +32,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_kernels_are_counted_on_every_side(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fusion_counts, "TORCH", models / "no torch")
-    monkeypatch.setattr(fusion_counts, "XLA", models / "no xla")
+    monkeypatch.setattr(fusion_counts, "PEERS", models / "no peers")
     options = ["--models", str(models), "--exported", str(models), "--results", str(models)]
     assert fusion_counts.main(options) == 0
     (row,) = json.loads((models / "fusion_counts.json").read_text())
@@ -53,6 +52,28 @@ def test_what_was_counted_is_kept(models: Path, monkeypatch: pytest.MonkeyPatch)
     (row,) = json.loads((models / "fusion_counts.json").read_text())
     assert (row["ours"], row["onnxruntime"]) == (7, None)
     assert row["tvm"] >= 1
+
+
+def test_a_side_is_counted_anew_where_asked(models: Path) -> None:
+    known = fusion_counts.Row("dense", ours=7, tvm=8, causes={"onnxruntime": "it said no"})
+    (models / "fusion_counts.json").write_text(json.dumps([dataclasses.asdict(known)]))
+    options = ["--models", str(models), "--exported", str(models), "--results", str(models)]
+    assert fusion_counts.main([*options, "--again", "--sides", "tvm,onnxruntime"]) == 0
+    (row,) = json.loads((models / "fusion_counts.json").read_text())
+    assert row["ours"] == 7
+    assert row["tvm"] != 8
+    assert row["onnxruntime"] >= 1
+
+
+def test_why_a_number_is_missing_is_told_once_for_each_cause() -> None:
+    causes = {"xla": "no HardSwish"}
+    rows = [fusion_counts.Row(name, 1, 2, 3, 4, causes=causes) for name in ("one", "two")]
+    table = fusion_counts.markdown([*rows, fusion_counts.Row("three", 1, 2, 3, 4)])
+    assert "| one | 1 | 2 | 3 | 4 | – |  |" in table
+    assert table.endswith(
+        "\n\n- No number of XLA for one, two: no HardSwish\n"
+        "- No number of XLA for three: not asked\n"
+    )
 
 
 def test_a_number_that_another_interpreter_prints_is_taken_and_an_error_is_a_cause() -> None:
