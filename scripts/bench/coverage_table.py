@@ -22,6 +22,7 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ import numpy as np
 import onnx
 from sample_inputs import sample
 
+from tvmfuse.report import machine
 from tvmfuse.tolerance import of_model
 
 HERE = Path(__file__).parent
@@ -140,10 +142,14 @@ def judge(
         Seconds that the compile command took.
     """
     tolerated = of_model(compiled["precision"])
-    wrong = [
-        output
+    wrong = {
+        output: found
         for output, found in compared.items()
         if found["error"] > max(tolerated, NOISE_FACTOR * found["noise"])
+    }
+    causes = [
+        f"output {output} is {found['error']:.1e} off where {tolerated:g} is allowed"
+        for output, found in wrong.items()
     ]
     error = max(found["error"] for found in compared.values())
     return Row(
@@ -153,7 +159,7 @@ def judge(
         noise=max(found["noise"] for found in compared.values()),
         kernels=sum(compiled["kernels"].values()),
         compile_s=round(compile_s, 1),
-        cause=f"output {', '.join(wrong)}" if wrong else "",
+        cause="; ".join(causes),
     )
 
 
@@ -201,22 +207,36 @@ def run_json(command: Sequence[object], *, limit_s: float) -> Any:
     raise StepError("refused" if done.returncode == 2 else "failed", lines[-1])
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """Return the table as it stands in README."""
+def markdown(report: Mapping[str, Any]) -> str:
+    """Return the table as it stands in README.
+
+    Parameters
+    ----------
+    report : Mapping
+        The ``date``, the ``machine`` and the ``rows``, as ``coverage.json`` has them.
+    """
+    rows = [Row(**row) for row in report["rows"]]
+    agreeing = sum(row.result == "agrees" for row in rows)
     lines = [
+        f"{report['date']}, {report['machine']['processor']}: **{agreeing} of {len(rows)} models "
+        "agree with ONNX Runtime**.",
+        "",
         "| model | result | error | ONNX Runtime from itself | kernels | compile, s | cause |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in rows:
-        numbers = [
-            "" if row.error is None else f"{row.error:.1e}",
-            "" if row.noise is None else f"{row.noise:.1e}",
-            "" if row.kernels is None else str(row.kernels),
-            "" if row.compile_s is None else f"{row.compile_s:.1f}",
-        ]
-        cause = textwrap.shorten(row.cause, 240, placeholder=" …").replace("|", "\\|")
-        lines.append(f"| {row.name} | {row.result} | {' | '.join(numbers)} | {cause} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *map(line, rows)]) + "\n"
+
+
+def line(row: Row) -> str:
+    """Return a model's line of the table."""
+    numbers = [
+        "" if row.error is None else f"{row.error:.1e}",
+        "" if row.noise is None else f"{row.noise:.1e}",
+        "" if row.kernels is None else str(row.kernels),
+        "" if row.compile_s is None else f"{row.compile_s:.1f}",
+    ]
+    cause = textwrap.shorten(row.cause, 240, placeholder=" …").replace("|", "\\|")
+    return f"| {row.name} | {row.result} | {' | '.join(numbers)} | {cause} |"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -233,14 +253,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.names and entry.name not in args.names:
             continue
         rows.append(examine(entry, limit_s=args.limit))
-        print(markdown(rows).splitlines()[-1], flush=True)
-    agreeing = sum(row.result == "agrees" for row in rows)
-    print(f"{agreeing} of {len(rows)} agree with ONNX Runtime")
+        print(line(rows[-1]), flush=True)
+    report = {
+        "date": date.today().isoformat(),
+        "machine": machine.describe(),
+        "rows": [asdict(row) for row in rows],
+    }
+    print(markdown(report).splitlines()[0])
     if not args.names:
         args.results.mkdir(exist_ok=True)
-        data = json.dumps([asdict(row) for row in rows], indent=1)
+        data = json.dumps(report, indent=1)
         (args.results / "coverage.json").write_text(data + "\n", encoding="utf-8")
-        (args.results / "coverage.md").write_text(markdown(rows), encoding="utf-8")
+        (args.results / "coverage.md").write_text(markdown(report), encoding="utf-8")
     return 0
 
 

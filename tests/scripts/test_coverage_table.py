@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def test_a_small_error_agrees() -> None:
 @pytest.mark.parametrize(("error", "noise"), [(2e-3, 0.0), (2e-2, 9e-3), (float("inf"), 1.0)])
 def test_a_large_error_differs(error: float, noise: float) -> None:
     row = judge(error=error, noise=noise)
-    assert (row.result, row.cause) == ("differs", "output y")
+    assert row.result == "differs"
+    assert row.cause == f"output y is {error:.1e} off where 0.001 is allowed"
 
 
 def test_halves_may_be_off_by_more_and_integers_not_at_all() -> None:
@@ -58,7 +60,12 @@ def test_a_refusal_is_told_from_a_failure_and_a_time_out() -> None:
 
 def test_the_table_has_a_line_for_each_model_and_keeps_bars_apart() -> None:
     rows = [judge(error=5e-7, noise=1e-7), Row("other", "refused", cause="a|b")]
-    assert coverage_table.markdown(rows).splitlines()[2:] == [
+    about = {"date": "2026-01-02", "machine": {"processor": "P"}}
+    heading, *table = coverage_table.markdown(
+        {**about, "rows": [asdict(row) for row in rows]}
+    ).splitlines()
+    assert heading == "2026-01-02, P: **1 of 2 models agree with ONNX Runtime**."
+    assert table[3:] == [
         "| net | agrees | 5.0e-07 | 1.0e-07 | 2 | 1.2 |  |",
         "| other | refused |  |  |  |  | a\\|b |",
     ]
