@@ -134,12 +134,20 @@ def _gru(r: Any, v: Any, d: int, x: Any, state: Any, f: Any) -> Any:
 
 def _lstm(r: Any, v: Any, d: int, x: Any, state: Any, f: Any) -> Any:
     h, c = state
-    i, o, forget, g = np.split(x + h @ v["weight"][d], 4)
+    read = _rounded(h) if r.rounds_state else h
+    i, o, forget, g = np.split(x + read @ v["weight"][d], 4)
     pi, po, pf = np.split(v["peephole"][d], 3) if "peephole" in v else (0.0, 0.0, 0.0)
     i = f[0](i + pi * c)
     forget = 1 - i if r.input_forget else f[0](forget + pf * c)
     c = forget * c + i * f[1](g)
     return [f[0](o + po * c) * f[2](c), c]
+
+
+def _rounded(h: Array) -> Array:
+    low, high = min(h.min(), 0.0), max(h.max(), 0.0)
+    step = (high - low) / 255 or 1.0
+    middle = np.rint(-low / step)
+    return (np.clip(np.rint(h / step) + middle, 0, 255) - middle) * step
 
 
 _CELLS = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
@@ -203,6 +211,15 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "hidden": 19,
         "optional": ("scale",),
         "backwards": (False, True),
+    },
+    # Of one row: the range is that of the batch, and the reference goes row by row.
+    "an LSTM whose state is rounded": {
+        "cell": "lstm",
+        "batch": 1,
+        "hidden": 19,
+        "optional": ("scale",),
+        "backwards": (False, True),
+        "rounds_state": True,
     },
     "a GRU with weights of bytes, reset before": {"cell": "gru", "optional": ("scale",)},
     "no step": {"cell": "gru", "steps": 0},

@@ -63,6 +63,20 @@ def test_threads_meet_between_steps(cell: str) -> None:
     check(layer)
 
 
+def test_a_rounded_state_is_that_of_all_rows_and_threads() -> None:
+    given = {"steps": 3, "batch": 1, "hidden": 160, "backwards": (False, True)}
+    layer = recurrence.layer("lstm", **given, rounds_state=True)
+    check(layer)
+    twice = {name: value for name, value in layer.values.items() if name == "weight"}
+    doubled = {
+        name: np.repeat(value, 2, axis=1)
+        for name, value in layer.values.items()
+        if name not in twice
+    }
+    both = recurrence.Layer(layer.recurrence, {**twice, **doubled}, layer.constants)
+    check(both)  # equal rows have the range of one
+
+
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("constants", [("weight",), ()], ids=["packed before", "packed here"])
 def test_a_single_step_keeps_nothing_in_memory(cell: str, constants: tuple[str, ...]) -> None:

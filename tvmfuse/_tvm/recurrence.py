@@ -73,6 +73,9 @@ class Recurrence:
     clip : float
         Bound of the magnitude of what the activations of the gates read; 0 for none. That of
         an LSTM's output reads the cell as it is, as in ONNX Runtime.
+    rounds_state : bool
+        Whether an LSTM's products read the state in 8 bits, by the range that it has in that
+        step over the whole batch. (ONNX Runtime takes the rows that one thread has.)
     """
 
     cell: str
@@ -82,6 +85,7 @@ class Recurrence:
     reset_after: bool = False
     input_forget: bool = False
     clip: float = 0.0
+    rounds_state: bool = False
 
     @property
     def gates(self) -> int:
@@ -121,6 +125,8 @@ class Recurrence:
             "reset_after": int(self.reset_after),
             "input_forget": int(self.input_forget),
             "clip": float(self.clip),
+            # Named only where it is: records of before, which do not know it, stay valid.
+            **({"rounds_state": 1} if self.rounds_state else {}),
         }
 
     @classmethod
@@ -143,6 +149,7 @@ class Recurrence:
             reset_after=bool(attrs["reset_after"]),
             input_forget=bool(attrs["input_forget"]),
             clip=float(attrs["clip"]),
+            rounds_state="rounds_state" in attrs,
         )
 
 

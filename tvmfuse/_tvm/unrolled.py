@@ -14,6 +14,7 @@ import numpy as np
 
 from tvmfuse._tvm import relax, tvm
 from tvmfuse._tvm.recurrence import OPERATORS, Activation, Recurrence
+from tvmfuse._tvm.rounding import rounded
 
 Expr = Any  # relax.Expr
 Emit = Callable[[Expr], Expr]
@@ -129,7 +130,8 @@ class _Layer:
         f, g, output = self._functions(direction)
         h, c = state
         weight = self._at(self._operands["weight"], direction)
-        i, o, forget, candidate = self._split(op.add(x, op.matmul(h, weight)), 4)
+        seen_state = rounded(h, self._emit) if self._r.rounds_state else h
+        i, o, forget, candidate = self._split(op.add(x, op.matmul(seen_state, weight)), 4)
         peephole = self._operands.get("peephole")
         weights = None if peephole is None else self._at(peephole, direction)
 

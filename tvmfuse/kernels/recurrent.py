@@ -21,6 +21,7 @@ from tvmfuse._tvm.recurrence import DEFAULT_ACTIVATIONS, Activation, Recurrence
 from tvmfuse.kernels import statements as st
 from tvmfuse.kernels.blocks import Choose, Schedule, default_choice
 from tvmfuse.kernels.recurrent_cells import Memory, Phase, Place, Row, Sizes, Sum, phases
+from tvmfuse.kernels.recurrent_rounding import Rounding
 from tvmfuse.kernels.recurrent_tile import Inner, Tile
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
 from tvmfuse.kernels.tiling import Machine
@@ -203,7 +204,11 @@ class _Layer:
         def task(phase: Phase) -> Task:
             return lambda d, j, width: self._tiles(phase, Row(self._m, step, d, j, width))
 
-        return st.seq([self._tasks(task(phase)) for phase in phases(self._m.recurrence)])
+        products = [self._tasks(task(phase)) for phase in phases(self._m.recurrence)]
+        if not self._m.recurrence.rounds_state:
+            return st.seq(products)
+        rounding = Rounding(self._m, step)
+        return st.seq([self._shared(self._s.directions, rounding.task), *products])
 
     def _tasks(self, task: Task) -> Stmt:
         """Return ``task(direction, block, units)`` of all blocks; the threads meet behind it."""
@@ -216,7 +221,11 @@ class _Layer:
                 return task(d, j, rest or s.lanes)
             return tirx.IfThenElse(j < s.blocks - 1, task(d, j, s.lanes), task(d, j, rest))
 
-        loop = st.tasks(s.directions * s.blocks, of, is_parallel=self._is_parallel)
+        return self._shared(s.directions * s.blocks, of)
+
+    def _shared(self, count: int, task: Callable[[Expr], Stmt]) -> Stmt:
+        """Return ``task(i)`` of all ``i`` below ``count``; the threads meet behind it."""
+        loop = st.tasks(count, task, is_parallel=self._is_parallel)
         return st.before_others(loop) if self._is_shared else loop
 
     def _tiles(self, phase: Phase, row: Row) -> Stmt:

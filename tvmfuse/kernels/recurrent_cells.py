@@ -14,8 +14,9 @@ from tvmfuse.kernels.statements import Buffer, Expr, Stmt
 from tvmfuse.kernels.tiling import ceil_div
 
 # Planes of memory: states before and after a step in turn, and what a GRU whose reset comes
-# before the product keeps between its two.
+# before the product keeps between its two, or the state as rounded products read it.
 _UPDATE, _RESET = 2, 3
+ROUNDED = 2
 _OUTPUT = 2  # the activation of an LSTM's output, behind those of gates and candidate
 
 
@@ -117,9 +118,14 @@ class Memory:
         self.cells = [cell for cell in cells if cell is not None]
         has_reset = recurrence.cell == "gru" and not recurrence.reset_after
         # A single step reads what it is given, and writes what it returns.
-        self.is_single = sizes.steps_are(1) and not has_reset
+        self.is_single = sizes.steps_are(1) and not has_reset and not recurrence.rounds_state
         width = sizes.blocks * sizes.lanes
-        shape = (4 if has_reset else 2, sizes.directions, sizes.batch, width)
+        shape = (
+            4 if has_reset else 2 + recurrence.rounds_state,
+            sizes.directions,
+            sizes.batch,
+            width,
+        )
         self.planes = st.scratch(shape, "planes")
 
     def begin(self, d: Expr, j: Expr, width: int) -> Stmt:
@@ -174,6 +180,10 @@ class Row:
         if self.memory.is_single:
             return self.memory.operands["state"][self.d, b, at]
         return self.plane(self.step % 2, b, at)
+
+    def rounded(self, b: Expr, at: Expr) -> Expr:
+        """Return the state before the step in 8 bits, see :mod:`.recurrent_rounding`."""
+        return self.plane(st.number(ROUNDED), b, at)
 
     def cell(self, b: Expr, v: Expr) -> Expr:
         """Return the cell before the step."""
@@ -266,7 +276,9 @@ def phases(recurrence: Recurrence) -> Sequence[Phase]:
     """Return what a step consists of; the threads meet behind each phase."""
     cells = _Cells(recurrence)
     if recurrence.cell == "lstm":
-        return [Phase((0, 1, 2, 3), Row.state, cells.lstm)]
+        return [
+            Phase((0, 1, 2, 3), Row.rounded if recurrence.rounds_state else Row.state, cells.lstm)
+        ]
     if recurrence.cell == "rnn":
         return [Phase((0,), Row.state, cells.rnn)]
     if recurrence.reset_after:

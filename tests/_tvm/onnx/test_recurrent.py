@@ -140,34 +140,42 @@ def test_an_activation_that_is_not_supported_is_named():
         import_model(recurrent("GRU", activations=["Cosine", "Tanh"]))
 
 
-def test_quantised_lstm_computes_with_its_weights_dequantised():
-    exact = recurrent("LSTM")
+def quantised_lstm(batch=1, **attrs):
+    """Return a ``DynamicQuantizeLSTM`` whose weights are those of an LSTM, rounded."""
+    exact = recurrent("LSTM", **attrs)
     weights = {t.name: numpy_helper.to_array(t) for t in exact.graph.initializer}
-    scaled = {name: np.abs(weights[name]).max() / 127 for name in ("w", "r")}
-    constants = {"b": weights["b"], "h": weights["h"], "c": weights["c"]}
-    for name, scale in scaled.items():
+    states = {name: np.ascontiguousarray(weights[name][:, :batch]) for name in "hc"}
+    constants = {"b": weights["b"], **states}
+    for name in ("w", "r"):
+        scale = np.abs(weights[name]).max() / 127
         integers = np.rint(weights[name] / scale).astype("i1")
         constants[name] = np.ascontiguousarray(integers.transpose(0, 2, 1))
         constants[f"{name}s"] = np.array([scale], "f4")
         constants[f"{name}z"] = np.array([0], "i1")
-        tensor = next(t for t in exact.graph.initializer if t.name == name)
-        tensor.CopyFrom(numpy_helper.from_array(integers * np.float32(scale), name))
-
     inputs = ["x", "w", "r", "b", "", "h", "c", "", "ws", "wz", "rs", "rz"]
     node = helper.make_node(
-        "DynamicQuantizeLSTM", inputs, ["y"], domain="com.microsoft", hidden_size=HIDDEN
+        "DynamicQuantizeLSTM", inputs, ["y"], domain="com.microsoft", hidden_size=HIDDEN, **attrs
     )
+    steps, _, size = X.shape
     graph = helper.make_graph(
         [node],
         "g",
-        list(exact.graph.input),
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [STEPS, 1, BATCH, HIDDEN])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, batch, size])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [STEPS, 1, batch, HIDDEN])],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    quantised = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    found, right = computed(quantised, X)[0], computed(exact, X)[0]
-    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.peers
+def test_a_quantised_lstm_rounds_sequence_and_state_as_onnx_runtime_does():
+    from onnxruntime import InferenceSession
+
+    model, x = quantised_lstm(), np.ascontiguousarray(X[:, :1])
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (right,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(computed(model, x)[0], right, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("operator", ["RNN", "GRU", "LSTM"])

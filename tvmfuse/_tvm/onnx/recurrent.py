@@ -14,6 +14,7 @@ import numpy as np
 from tvmfuse._tvm import relax
 from tvmfuse._tvm.onnx.node import Node, dtype_of, extents, is_constant
 from tvmfuse._tvm.recurrence import DEFAULT_ACTIVATIONS, GATES, Activation, Recurrence
+from tvmfuse._tvm.rounding import rounded
 
 Array = np.ndarray[Any, Any]
 Expr = Any  # relax.Expr
@@ -45,9 +46,10 @@ def convert_lstm(node: Node) -> Expr:
 def convert_dynamic_quantize_lstm(node: Node) -> Expr:
     """Convert ``DynamicQuantizeLSTM`` of ``com.microsoft``.
 
-    Only its weights are int8: the activations, which ONNX Runtime would quantise on the way,
-    stay in float32. The input's weights are read once and become float32 here; the state's are
-    read in each step, so they stay bytes where their zero points allow it.
+    The sequence and, in each step, the state are rounded to 8 bits by their own range, as ONNX
+    Runtime does: a model may be as far from its float self as from another model. The input's
+    weights are read once and become float32 here; the state's are read in each step, so they
+    stay bytes where their zero points allow it.
     """
     x = _dequantise(node.array(1), node.array(8), node.array(9))
     whole, scale = _centred(node.array(2), node.array(10), node.array(11))
@@ -56,7 +58,7 @@ def convert_dynamic_quantize_lstm(node: Node) -> Expr:
     else:
         h, scales = relax.const(whole.astype("int8")), relax.const(scale)
     peephole = node.input(7)
-    return _converted(node, "lstm", relax.const(x), h, peephole=peephole, scale=scales)
+    return _converted(node, "lstm", relax.const(x), h, peephole=peephole, scale=scales, rounds=True)
 
 
 def convert_gru(node: Node) -> Expr:
@@ -77,6 +79,7 @@ def _converted(
     *,
     peephole: Expr | None = None,
     scale: Expr | None = None,
+    rounds: bool = False,
 ) -> Expr:
     """Return the results of a layer.
 
@@ -88,6 +91,8 @@ def _converted(
         (D, 3 * H).
     scale : relax.Expr, optional
         (D, G * H), of a weight of the state that is int8.
+    rounds : bool
+        Whether the products read the sequence and the state in 8 bits.
     """
     backwards = _DIRECTIONS[node.text("direction", "forward")]
     batch_first = bool(node.attrs.get("layout", 0))
@@ -96,7 +101,7 @@ def _converted(
     dtype, hidden = dtype_of(x), int(h_weight.ty.shape.values[1])
     early, late = _biases(node, cell, hidden, dtype)
     operands: dict[str, Expr] = {
-        "x": _projected(node, x, x_weight, early),
+        "x": _projected(node, rounded(x, node.emit) if rounds else x, x_weight, early),
         "weight": h_weight,
         "state": _initial(node, 5, len(backwards), hidden, x, batch_first=batch_first),
     }
@@ -117,6 +122,7 @@ def _converted(
         reset_after=bool(node.attrs.get("linear_before_reset", 0)),
         input_forget=bool(node.attrs.get("input_forget", 0)),
         clip=float(node.attrs.get("clip", 0.0)),
+        rounds_state=rounds,
     )
     result = node.emit(recurrence.call(operands))
     order = [[2, 0, 1, 3], [1, 0, 2]] if batch_first else [None, None]
