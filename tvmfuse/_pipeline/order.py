@@ -14,7 +14,7 @@ from tvmfuse._tvm.unrolled import unroll
 from tvmfuse.cost import chained, shipped
 from tvmfuse.kernels import legalize, recurrent, scan
 from tvmfuse.passes import codegen
-from tvmfuse.passes.canonicalise import canonicalise
+from tvmfuse.passes.canonicalise import canonicalise, settle_empty
 from tvmfuse.passes.collect import collect
 from tvmfuse.passes.emit import emitters
 from tvmfuse.passes.layout import layout
@@ -48,6 +48,7 @@ def plan(
     options = options or Options()
     stages = stages or Stages(verify=options.verify)
     with stages.stage("canonicalise"):
+        mod = settle_empty(mod)
         mod = unroll(mod, but=partial(_has_kernel, is_cpu=target.rules == "cpu"))
         own = scan.rules(machine_of(target)) if target.rules == "cpu" else {}
         mod = canonicalise(codegen.dispatch_libraries(mod, target.tvm(), own=own))

@@ -23,6 +23,7 @@ from tvmfuse.frontend.onnx_branches import select_branches
 from tvmfuse.frontend.onnx_check import check_structure, label, nodes, operator, opset
 from tvmfuse.frontend.onnx_file import one_line
 from tvmfuse.frontend.onnx_loops import unroll_loops
+from tvmfuse.frontend.onnx_pooling import settle_ceil_mode
 from tvmfuse.frontend.onnx_shapes import forget_inferable_shapes
 from tvmfuse.frontend.onnx_weights import attach_weights, detach_weights
 
@@ -83,6 +84,7 @@ def simplify(model: onnx.ModelProto, name: str, supported: Collection[str]) -> o
     if opset(model) < OLDEST_OPSET:
         model = _attempt(_convert, model, f"{name}: opset {opset(model)} cannot be converted")
     model = _attempt(lambda m: _inline(m, supported), model, f"{name}: functions cannot be inlined")
+    model = _attempt(settle_ceil_mode, model, f"{name}: the results of pooling cannot be counted")
     model = _attempt(_infer, model, f"{name}: shapes or types contradict each other")
     attach_weights(model.graph, weights)
     return _attempt(lambda m: _fold(m, name), model, f"{name}: constants cannot be folded")

@@ -43,9 +43,16 @@ def children(sch: Schedule) -> list[Block]:
 
 
 def is_made_of_blocks(function: Any) -> bool:
-    """Whether a function computes in blocks, rather than calling the runtime (sorting)."""
+    """Whether a function computes in blocks that say what they write.
+
+    Others call the runtime (sorting), or write wherever their operands say (scattering).
+    """
     body = function.body
-    return isinstance(body, s_tir.SBlockRealize) and str(body.block.name_hint) == "root"
+    if not isinstance(body, s_tir.SBlockRealize) or str(body.block.name_hint) != "root":
+        return False
+    found: list[Any] = []
+    tvm_ffi.structural_walk(body.block.body, (s_tir.SBlock, found.append))
+    return any(block.writes or FAMILY in block.annotations for block in found)
 
 
 def role(sch: Schedule, block: Block) -> str:

@@ -23,6 +23,15 @@ from tvmfuse.passes.rules.te_calls import operator_for_te_call
 from tvmfuse.passes.rules.weight_only import byte_weight
 
 
+def settle_empty(mod: Any) -> Any:
+    """Return an equal module in which what has no elements is a constant.
+
+    TVM 0.27's library passes, which take sorting and sums before anything else, divide by
+    its extents.
+    """
+    return rewrite(relax.transform.Normalize()(mod), (constant_for_empty,))
+
+
 def canonicalise(mod: Any) -> Any:
     """Return an equal module in canonical form; doing it twice changes nothing more.
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tvm.relax.frontend.onnx import from_onnx
 
@@ -61,3 +62,23 @@ def test_operators_of_microsoft_are_told_from_those_of_onnx():
     assert "Attention" not in supported
     assert "com.microsoft.FastGelu" in supported
     assert "FastGelu" not in supported
+
+
+def test_a_shape_that_is_returned_is_a_constant_of_numbers(parse, run):
+    model = parse("g (float[2,3] x) => (int64[2] s, int64 n) { s = Shape(x) n = Size(x) }")
+    shape, size = run(model, {"x": np.zeros((2, 3), "f4")})
+    assert (shape.tolist(), size, shape.dtype) == ([2, 3], 6, np.int64)
+
+
+def test_scales_without_elements_are_no_scales(parse, run):
+    model = parse("g (float[1,1,1,2] x) => (float[1,1,1,4] y) <float[0] no = {}, int64[4] s = "
+                  '{1,1,1,4}> { y = Resize<mode="nearest">(x, no, no, s) }')  # fmt: skip
+    (found,) = run(model, {"x": np.array([[[[3, 5]]]], "f4")})
+    assert found.ravel().tolist() == [3, 3, 5, 5]
+
+
+@pytest.mark.parametrize("k", [0, -2])
+def test_a_matrix_like_another_is_a_constant(k, parse, run):
+    model = parse(f"g (float[3,1] x) => (float[3,1] y) {{ e = EyeLike<k={k}>(x) y = Add(e, x) }}")
+    (found,) = run(model, {"x": np.zeros((3, 1), "f4")})
+    np.testing.assert_array_equal(found, np.eye(3, 1, k=k))

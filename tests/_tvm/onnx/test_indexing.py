@@ -50,3 +50,27 @@ def test_constant_index_beyond_the_end_is_refused(parse):
 
 def test_tvm_still_takes_a_constant_index_beyond_the_end(parse):
     assert "take" in from_onnx(parse(BEYOND)).script()
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_one_hot_has_the_type_of_its_values(axis, parse, run):
+    model = parse("g (int64[4] i) => (float[a,b] y) <int64[1] d = {3}, float[2] v = {-1.0,2.5}>"
+                  f"{{ y = OneHot<axis={axis}>(i, d, v) }}")  # fmt: skip
+    (found,) = run(model, {"i": np.array([0, -1, 3, -4])})  # the last two are outside
+    expected = np.where(np.array([[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]), 2.5, -1.0)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected if axis else expected.T)
+
+
+def test_top_k_in_any_order_is_sorted(parse, run):
+    model = parse("g (float[1,4] x) => (float[1,2] y, int64[1,2] i) <int64[1] k = {2}>"
+                  "{ y, i = TopK<sorted=0>(x, k) }")  # fmt: skip
+    values, places = run(model, {"x": np.array([[3, 9, 1, 5]], "f4")})
+    assert (values.tolist(), places.tolist()) == ([[9, 5]], [[1, 3]])
+
+
+@pytest.mark.parametrize(("axis", "expected"), [("<axis=0>", X[[0, 2]]), ("", X.ravel()[[0, 2]])])
+def test_compress_by_a_constant_has_a_known_shape(axis, expected, parse, run):
+    model = parse("g (float[4,3] x) => (float[a,b] y) <bool[3] c = {1,0,1}>"
+                  f"{{ z = Compress{axis}(x, c) y = Neg(z) }}")  # fmt: skip
+    np.testing.assert_array_equal(run(model, {"x": X})[0], -expected)

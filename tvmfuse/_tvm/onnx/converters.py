@@ -23,8 +23,11 @@ CONVERTERS = {
     "Bernoulli": random.convert_bernoulli,
     "Cast": quantized.convert_cast,
     "Clip": elementwise.convert_clip,
+    "Compress": indexing.convert_compress,
+    "Constant": shapes.convert_constant,
     "ConvInteger": quantized.convert_conv_integer,
     "DequantizeLinear": grouped.convert_dequantize_linear,
+    "EyeLike": shapes.convert_eye_like,
     "Equal": arithmetic.convert_equal,
     "GRU": recurrent.convert_gru,
     "Gather": indexing.convert_gather,
@@ -33,6 +36,7 @@ CONVERTERS = {
     "LSTM": recurrent.convert_lstm,
     "LayerNormalization": normalization.convert_layer_normalization,
     "NegativeLogLikelihoodLoss": losses.convert_negative_log_likelihood_loss,
+    "OneHot": indexing.convert_one_hot,
     "Pad": elementwise.convert_pad,
     "Pow": arithmetic.convert_pow,
     "QLinearConv": quantized.convert_qlinear_conv,
@@ -46,6 +50,7 @@ CONVERTERS = {
     "Resize": resize.convert_resize,
     "RotaryEmbedding": rotary.convert_rotary_embedding,
     "SoftmaxCrossEntropyLoss": losses.convert_softmax_cross_entropy_loss,
+    "TopK": indexing.convert_top_k,
     "Unsqueeze": shapes.convert_unsqueeze,
     "com.microsoft.DynamicQuantizeLSTM": recurrent.convert_dynamic_quantize_lstm,
     "com.microsoft.MatMulNBits": grouped.convert_matmul_n_bits,
@@ -73,7 +78,7 @@ def qualified(domain: str, op: str) -> str:
 
 def supported_operators() -> frozenset[str]:
     """Return every operator that can be imported, by qualified name."""
-    names = {"Constant", *CONVERTERS}
+    names = set(CONVERTERS)
     for name in onnx_frontend._get_convert_map():
         names.add(qualified("com.microsoft", name) if name in _MICROSOFT else name)
     return frozenset(names)

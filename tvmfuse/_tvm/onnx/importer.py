@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import onnx
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -175,6 +176,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         self, op_name: str, inputs: Sequence[Any], attrs: dict[str, Any], opset: int
     ) -> Any:
         assert self._current is not None
+        empty = self._without_elements()
+        if empty is not None:
+            return empty
         converter = CONVERTERS.get(qualified(self._current.domain, op_name))
         if converter is None:
             return super()._convert_operator(op_name, inputs, attrs, opset)
@@ -190,11 +194,31 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         )
         return self.bb.normalize(converter(node))
 
+    def _without_elements(self) -> Any:
+        """Return the results of a node that all have no elements: converters divide by 0."""
+        assert self._current is not None
+        kinds = [self._declared.get(name) for name in self._current.output if name]
+        if not kinds or not all(kind is not None and _is_empty(kind) for kind in kinds):
+            return None
+        results = [
+            relax.const(np.zeros([dim.dim_value for dim in kind.shape.dim]), dtype)
+            for kind in (kind.tensor_type for kind in kinds if kind is not None)
+            if (dtype := onnx_frontend.get_type(kind.elem_type))
+        ]
+        return results[0] if len(self._current.output) == 1 else relax.Tuple(results)
+
     def _convert_by_tvm(
         self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]
     ) -> relax.Expr:
         operands = onnx_frontend.onnx_input(inputs)
         return super()._convert_operator(op, operands, dict(attrs), self.opset)
+
+
+def _is_empty(kind: onnx.TypeProto) -> bool:
+    """Whether a tensor of this type has no elements."""
+    dims = kind.tensor_type.shape.dim
+    is_known = kind.tensor_type.elem_type and all(dim.HasField("dim_value") for dim in dims)
+    return bool(is_known) and any(dim.dim_value == 0 for dim in dims)
 
 
 def _labelled(module: Any, labels: Mapping[str, str]) -> Any:

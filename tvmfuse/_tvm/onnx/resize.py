@@ -8,12 +8,13 @@ of the result is made of is known when compiling.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tvmfuse._tvm import relax
-from tvmfuse._tvm.onnx.node import Node, dtype_of, extents
+from tvmfuse._tvm.onnx.node import Node, dtype_of, extents, is_constant
 from tvmfuse._tvm.onnx.resampling import Sampling, nearest, weights
 
 Array = np.ndarray[Any, Any]
@@ -23,6 +24,9 @@ _ROI, _SCALES, _SIZES = 1, 2, 3
 
 def convert_resize(node: Node) -> relax.Expr:
     """Convert ``Resize``: by TVM where it samples at the right places, else by weights."""
+    # Up to opset 12 scales had to be given, if only as a tensor without elements.
+    given = [None if is_constant(x) and 0 in (extents(x) or ()) else x for x in node.inputs]
+    node = replace(node, inputs=given)
     shape = extents(node.inputs[0])
     if shape is None:
         return node.default()

@@ -151,10 +151,19 @@ def _taken(call: Any, array: Array, indices: Array) -> Array | None:
     return np.take(array, indices, axis, mode="clip")
 
 
+def _divided(call: Any, left: Array, right: Array) -> Array | None:
+    """Divide floats; TVM 0.27 refuses a divisor that is the number 0."""
+    if not operators.is_float(operators.dtype(call)):
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.divide(left, right)
+
+
 _BY_NUMPY: Mapping[str, Callable[..., Array | None]] = MappingProxyType(
     {
         "relax.add": lambda _, left, right: left + right,
         "relax.astype": lambda call, array: array.astype(operators.dtype(call)),
+        "relax.divide": _divided,
         "relax.expand_dims": _reshaped,
         "relax.flatten": _reshaped,
         "relax.multiply": lambda _, left, right: left * right,
