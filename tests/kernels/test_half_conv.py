@@ -19,10 +19,18 @@ HALVES = ("float16", "bfloat16")
 # image, filters, attributes of the convolution, family
 CASES = {
     "3 x 3, stride 2": ((2, 20, 9, 7), (24, 20, 3, 3), {"padding": 1, "strides": 2}, "conv"),
-    "1 x 1": ((1, 32, 5, 7), (40, 32, 1, 1), {}, "conv"),
+    "1 x 1": ((1, 32, 5, 7), (40, 32, 1, 1), {}, "gemm"),
+    "1 x 1, a stride": ((1, 9, 9, 16), (20, 9, 1, 1), {"strides": 2}, "gemm"),
     "first layer": ((1, 3, 11, 9), (16, 3, 5, 5), {"padding": 2}, "conv"),
     "4 channels a group": ((1, 32, 6, 5), (32, 4, 3, 3), {"padding": 1, "groups": 8}, "conv"),
-    "depthwise": ((1, 24, 9, 7), (24, 1, 3, 3), {"padding": 1, "groups": 24}, "window"),
+    "depthwise": ((1, 24, 9, 7), (24, 1, 3, 3), {"padding": 1, "groups": 24}, "planes"),
+    "depthwise, a stride": (
+        (2, 8, 14, 14),
+        (8, 1, 3, 3),
+        {"padding": 1, "strides": 2, "groups": 8},
+        "planes",
+    ),
+    "depthwise, wide rows": ((1, 3, 5, 64), (3, 1, 3, 3), {"padding": 1, "groups": 3}, "planes"),
 }
 
 
@@ -55,6 +63,74 @@ def test_it_equals_numpy(case: Any, machine: Machine, dtype: str) -> None:
     (found,) = graphs.run(compiled, x)
     assert str(found.dtype) == dtype
     testing.assert_close(found, exactly(x, weight, attributes))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_depthwise_and_1_x_1_between_others_stay_in_blocks(machine: Machine, dtype: str) -> None:
+    shapes = ((1, 8, 9, 7), (24, 8, 3, 3), (24, 1, 3, 3), (40, 24, 1, 1))
+    x, first, second, third = (
+        testing.random_array(s, dtype, seed=i) / np.asarray(4, dtype) for i, s in enumerate(shapes)
+    )
+
+    def graph(image: Any) -> Any:
+        wide = relax.op.nn.conv2d(image, constant(first), padding=1)
+        each = relax.op.nn.conv2d(wide, constant(second), padding=1, groups=24)
+        return relax.op.nn.conv2d(each, constant(third))
+
+    compiled = graphs.compiled(graphs.module(graph, x), target=graphs.on(machine))
+    families = [k.family for k in compiled.kernels]
+    assert (families.count("window"), families.count("conv")) == (1, 2)
+    (found,) = graphs.run(compiled, x)
+    exact = x.astype("f8")
+    for weight, groups in ((first, 1), (second, 24), (third, 1)):
+        padding = (weight.shape[2] // 2,) * 4
+        sums = conv2d(exact, weight.astype("f8"), groups=groups, padding=padding)
+        exact = sums.astype(dtype).astype("f8")
+    testing.assert_close(found, exact)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_nan_and_infinity_reach_just_the_windows_that_cover_them(dtype: str) -> None:
+    image, filters, attributes, _ = CASES["depthwise"]
+    x, weight = (testing.random_array(s, dtype, seed=i) for i, s in enumerate((image, filters)))
+    x[0, 0, 0, 0], x[0, 1, -1, -1], x[0, 2, 4, 0] = np.nan, np.inf, -np.inf
+    (found,) = graphs.run(graphs.compiled(model(x, weight, attributes)), x)
+    with np.errstate(invalid="ignore"):
+        testing.assert_close(found, exactly(x, weight, attributes))
+
+
+@pytest.mark.parametrize("name", ["1 x 1", "depthwise"])
+def test_a_bias_is_added_in_the_kernel(name: str) -> None:
+    image, filters, attributes, family = CASES[name]
+    shapes = (image, filters, (1, filters[0], 1, 1))
+    x, weight, bias = (testing.random_array(s, "float16", seed=i) for i, s in enumerate(shapes))
+
+    def graph(image: Any) -> Any:
+        sums = relax.op.nn.conv2d(image, constant(weight), **attributes)
+        return relax.op.nn.relu(relax.op.add(sums, constant(bias)))
+
+    compiled = graphs.compiled(graphs.module(graph, x))
+    assert [kernel.family for kernel in compiled.kernels] == [family]
+    (found,) = graphs.run(compiled, x)
+    padding, groups = (attributes.get("padding", 0),) * 4, attributes.get("groups", 1)
+    sums = conv2d(x.astype("f8"), weight.astype("f8"), padding=padding, groups=groups)
+    testing.assert_close(found, np.maximum(sums + bias, 0))
+
+
+def test_a_weight_known_only_at_run_time() -> None:
+    x, weight = (
+        testing.random_array(s, "float16", seed=i) for i, s in enumerate(CASES["depthwise"][:2])
+    )
+
+    def graph(image: Any, taps: Any) -> Any:
+        return relax.op.nn.conv2d(image, taps, padding=1, groups=24)
+
+    compiled = graphs.compiled(graphs.module(graph, x, weight))
+    assert [kernel.family for kernel in compiled.kernels] == ["planes"]
+    (found,) = graphs.run(compiled, x, weight)
+    sums = conv2d(x.astype("f8"), weight.astype("f8"), groups=24, padding=(1, 1, 1, 1))
+    testing.assert_close(found, sums)
 
 
 @pytest.mark.parametrize("name", ["3 x 3, stride 2", "1 x 1", "depthwise"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tvmfuse.passes.layout.integer_forms import ChannelSums, IntegerConvWeight
 from tvmfuse.patterns.references import conv2d
 
 AROUND = (1, 1, 1, 1)
+PLAIN_RANK = 4
 LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 # image, filters, geometry
 GEOMETRIES = {
@@ -93,10 +95,7 @@ def test_depthwise_convolution_is_exact(
 ) -> None:
     image, window = geometry
     channels, block = image[1], machine.block
-    # As large as they can be: sums beyond 2^24 show whether a float was too small for them.
-    x = np.full(image, LIMITS[x_dtype][x_dtype == "uint8"], x_dtype)
-    weight = np.full((channels, 1, *window.kernel), least, weight_dtype)
-    x[..., 1::3], weight[:, :, 0, 1] = 3, 7
+    x, weight = largest(image, window, x_dtype, weight_dtype, least)
     sums = integer_conv.depthwise_dtype(weight_dtype, window)
     arrays = [Blocked(block).arrange(x), DepthwiseWeight(block, sums).arrange(weight)]
     tensors = [te.placeholder(a.shape, str(a.dtype), name=f"x{a.ndim}") for a in arrays]
@@ -104,6 +103,51 @@ def test_depthwise_convolution_is_exact(
     found = executed(tensors, result, arrays, machine, "window")
     exact = exactly(x, weight, window, channels)
     np.testing.assert_array_equal(found[:, :channels], exact)
+
+
+PLANES = {
+    **DEPTHWISE,
+    "rows that vectors divide": ((1, 2, 5, 32), Window((3, 3), padding=AROUND)),
+    "small planes": ((2, 8, 7, 7), Window((3, 3), padding=AROUND)),
+    "small planes, stride 2": ((1, 12, 14, 14), Window((3, 3), (2, 2), AROUND)),
+    "several bands": ((1, 2, 90, 96), Window((3, 3), (2, 2), (1, 0, 0, 1))),
+}
+
+
+@pytest.mark.parametrize("fill", [0, 100])
+@pytest.mark.parametrize(
+    ("x_dtype", "weight_dtype", "least"),
+    [("int8", "int8", -128), ("uint8", "int8", -128), ("uint8", "int16", -255)],
+)
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("geometry", PLANES.values(), ids=PLANES)
+def test_depthwise_convolution_of_planes_is_exact(
+    geometry: tuple[tuple[int, int, int, int], Window],
+    machine: Machine,
+    x_dtype: str,
+    weight_dtype: str,
+    least: int,
+    fill: int,
+) -> None:
+    image, window = geometry
+    x, weight = largest(image, window, x_dtype, weight_dtype, least)
+    arrays = [x, weight.astype(integer_conv.depthwise_dtype(weight_dtype, window))]
+    tensors = [te.placeholder(a.shape, str(a.dtype), name=str(a.dtype)) for a in arrays]
+    result = integer_conv.emit_planes(*tensors, window, machine, fill=fill)
+    found = executed(tensors, result, arrays, machine, "planes")
+    top, left, bottom, right = window.padding
+    around = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded = np.pad(x, around, constant_values=fill)
+    exact = exactly(padded, weight, replace(window, padding=(0, 0, 0, 0)), image[1])
+    np.testing.assert_array_equal(found, exact)
+
+
+def largest(image: Any, window: Window, x_dtype: str, weight_dtype: str, least: int) -> Any:
+    """Return operands as large as can be: sums beyond 2^24 are too large for a float."""
+    x = np.full(image, LIMITS[x_dtype][x_dtype == "uint8"], x_dtype)
+    weight = np.full((image[1], 1, *window.kernel), least, weight_dtype)
+    x[..., 1::3], weight[:, :, 0, 1] = 3, 7
+    return x, weight
 
 
 def exactly(x: Any, weight: Any, window: Window, groups: int = 1) -> Any:
@@ -143,5 +187,7 @@ def executed(tensors: Any, result: Any, arrays: Any, machine: Machine, family: s
     library = tvm.compile(tvm.IRModule({"main": function}), host())
     out = tvm.runtime.tensor(np.zeros([int(d) for d in result.shape], "int32"))
     library["main"](*(tvm.runtime.tensor(array) for array in arrays), out)
+    if len(out.shape) == PLAIN_RANK:
+        return out.numpy()
     n, _, height, width, _ = out.shape
     return out.numpy().transpose(0, 1, 4, 2, 3).reshape(n, -1, height, width)

@@ -77,7 +77,7 @@ def emit(
     """
     _, _, height, width, _ = (int(d) for d in x.shape)
     out_h, out_w = window.out(height, width)
-    if window.is_pointwise and margin is None and str(x.dtype) == "float32":
+    if window.is_pointwise and margin is None:
         return _emit_pointwise(x, weight, machine, groups=groups)
     out_blocks, in_blocks, kernel_h, kernel_w, block_in, block_out = (int(d) for d in weight.shape)
     depth = in_blocks * kernel_h * kernel_w * block_in
@@ -121,14 +121,23 @@ def _emit_pointwise(x: Tensor, weight: Tensor, machine: Machine, *, groups: int)
     per_group = out_blocks // groups
     rounded = even_tiles(ceil_div(pixels, tile.width), machine) * tile.width
 
-    def at(n: Any, o: Any, p: Any) -> Any:
-        pixel = p if rounded == pixels else te.min(p, pixels - 1)
-        block = o // per_group * in_blocks + c
-        return x[n, block, pixel // width, pixel % width, ci]
+    def pixel(n: Any, block: Any, p: Any, i: Any) -> Any:
+        at = p if rounded == pixels else te.min(p, pixels - 1)
+        return approx.cast(x[n, block, at // width, at % width, i], "float32")
+
+    read: Any = pixel
+    if str(x.dtype) != "float32":
+        # Pixels are read one by one, once for each channel block: they are converted before.
+        shape = (batch, x.shape[1], rounded, block_in)
+        read = te.compute(shape, pixel, name="pad", attrs={ROLE: "pad"})
+
+    def term(n: Any, o: Any, p: Any, oi: Any) -> Any:
+        factor = approx.cast(weight[o, c, 0, 0, ci, oi], "float32")
+        return read(n, o // per_group * in_blocks + c, p, ci) * factor
 
     result = te.compute(
         (batch, out_blocks, rounded, block_out),
-        lambda n, o, p, oi: te.sum(at(n, o, p) * weight[o, c, 0, 0, ci, oi], axis=[c, ci]),
+        lambda n, o, p, oi: te.sum(term(n, o, p, oi), axis=[c, ci]),
         name="conv2d",
         attrs={FAMILY: "conv", ROLE: "anchor", TILE: [1, tile.width, tile.blocks]},
     )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import planes
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
 from tvmfuse.kernels.gemm.dots import DOT
 from tvmfuse.kernels.gemm.integer import IntegerPlan, fitted, shifted
@@ -198,6 +199,33 @@ def emit_depthwise(x: Tensor, weight: Tensor, window: Window, machine: Machine) 
 
     pad = partial(converted, dtype=str(weight.dtype))
     sums = emit_window(x, window, machine, combine, fill=0.0, pad=pad)
+    return te.compute(sums.shape, lambda *i: sums[i].astype("int32"), name="whole")
+
+
+def emit_planes(
+    x: Tensor, weight: Tensor, window: Window, machine: Machine, *, fill: float = 0.0
+) -> Tensor:
+    """Emit a depthwise convolution of integers in planes.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, channels, height, width), int8 or uint8.
+    weight : te.Tensor
+        (channels, 1, kh, kw), in the type of the sums: see :func:`depthwise_dtype`.
+    window : Window
+        Geometry.
+    machine : Machine
+        The device.
+    fill : float
+        Value outside the image.
+
+    Returns
+    -------
+    te.Tensor
+        (n, channels, out height, out width), int32.
+    """
+    sums = planes.emit(x, weight, window, machine, fill=fill)
     return te.compute(sums.shape, lambda *i: sums[i].astype("int32"), name="whole")
 
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
-from tvmfuse.kernels import blocks
+from tvmfuse.kernels import approx, blocks
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
+from tvmfuse.kernels.half import FLOATS
 from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine, ceil_div, divisors, round_up
 
@@ -57,25 +58,31 @@ class _Line:
         return stored // self.piece, stored % self.piece
 
 
-def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
+def emit(
+    x: Tensor, weight: Tensor, window: Window, machine: Machine, *, fill: float = 0.0
+) -> Tensor:
     """Emit a depthwise convolution.
 
     Parameters
     ----------
     x : te.Tensor
-        (n, channels, height, width), float32.
+        (n, channels, height, width), of any type: it is converted in the scratch plane.
     weight : te.Tensor
-        (channels, 1, kh, kw).
+        (channels, 1, kh, kw), of the type of the sums, or of half precision.
     window : Window
         Geometry.
     machine : Machine
         The device.
+    fill : float
+        Value outside the image.
 
     Returns
     -------
     te.Tensor
-        (n, channels, out height, out width).
+        (n, channels, out height, out width), float32 unless the weight is of integers.
     """
+    dtype = "float32" if str(weight.dtype) in FLOATS else str(weight.dtype)
+    outside, is_converted = tirx.const(fill, dtype), str(x.dtype) != dtype
     batch, channels, height, width = (int(d) for d in x.shape)
     out_h, out_w = window.out(height, width)
     (kernel_h, kernel_w), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilation
@@ -95,13 +102,22 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
 
     def element(n: Any, c: Any, h: Any, part: Any, i: Any) -> Any:
         within = [part >= line.before, part < line.before + line.inside]
-        place = (part - line.before) * line.piece + i
-        if is_flat:
-            value = x[n, c, place // width, place % width]
-        else:
+        if not is_flat:
             within += [h >= top, h < height + top]
-            value = x[n, c, h - top, place]
-        return te.if_then_else(te.all(*within), value, tirx.const(0, x.dtype))
+        if is_converted:
+            part, h = (
+                te.max(te.min(at, last), first)
+                for at, first, last in (
+                    (part, line.before, line.before + line.inside - 1),
+                    (h, top, height + top - 1),
+                )
+            )
+        place = (part - line.before) * line.piece + i
+        value = x[n, c, place // width, place % width] if is_flat else x[n, c, h - top, place]
+        if is_converted:
+            # Where two ways meet, LLVM takes vectors of odd length apart: there is only one.
+            return tirx.Select(te.all(*within), approx.cast(value, dtype), outside)
+        return te.if_then_else(te.all(*within), value, outside)
 
     shape = (batch, channels, 1 if is_flat else span, line.pieces, line.piece)
     padded = te.compute(shape, element, name="pad", attrs={ROLE: "pad"})
@@ -113,13 +129,14 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine) -> Tensor:
         # Of floats TVM concludes nothing for the index: every lane is loaded, so it has to exist.
         place = tirx.Cast("float32", column)
         inside = te.all(place >= tirx.const(0, "float32"), place < tirx.const(width, "float32"))
-        return tirx.Select(inside, value, tirx.const(0, x.dtype))
+        return tirx.Select(inside, value, outside)
 
     kh, kw = te.reduce_axis((0, kernel_h), "kh"), te.reduce_axis((0, kernel_w), "kw")
     result = te.compute(
         (batch, channels, rows, columns // sw, sw),
         lambda n, c, h, w, i: te.sum(
-            pixel(n, c, h * sh + kh * dh, w * sw + i + kw * dw - left) * weight[c, 0, kh, kw],
+            pixel(n, c, h * sh + kh * dh, w * sw + i + kw * dw - left)
+            * approx.cast(weight[c, 0, kh, kw], dtype),
             axis=[kh, kw],
         ),
         name="depthwise",
@@ -184,7 +201,9 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     *_, row, column = sch.get_loops(out)
     sch.unroll(row)
     if skipped == 1:
-        _copy(sch, column)
+        # What is converted takes many steps: LLVM would keep their constants for each part.
+        is_wide = blocks.extent(sch, column) % lanes or not _is_converted(sch, anchor, out)
+        _copy(sch, column, _MAX_PIECE if is_wide else lanes)
     sch.vectorize(vector)
     for loop in [h_in, *_unrolled(sch, [kh, kw], tile)]:
         sch.unroll(loop)
@@ -223,10 +242,16 @@ def _together(sch: Schedule, pad: Block, channels: Loop, choose: Choose) -> int:
     return int(choose("channels", options, default=default))
 
 
-def _copy(sch: Schedule, loop: Loop) -> None:
+def _is_converted(sch: Schedule, anchor: Block, out: Block) -> bool:
+    """Whether the results are of another type than the sums."""
+    sums, results = (sch.get(block).writes[0].source.dtype for block in (anchor, out))
+    return str(sums) != str(results)
+
+
+def _copy(sch: Schedule, loop: Loop, longest: int = _MAX_PIECE) -> None:
     """Copy a row by vectors of exactly its length, or of a divisor of it."""
     size = blocks.extent(sch, loop)
-    piece = max(d for d in divisors(size) if d <= _MAX_PIECE)
+    piece = max(d for d in divisors(size) if d <= longest)
     if piece > 1:
         _, inner = blocks.split(sch, loop, [None, piece])
         sch.vectorize(inner)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmfuse._tvm import te
+from tvmfuse.kernels import approx
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE
 from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import GemmTile, Machine, ceil_div, gemm_tile, round_up
@@ -30,9 +31,9 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, filters
     Parameters
     ----------
     x : te.Tensor
-        (n, channels, height, width), float32.
+        (n, channels, height, width), of any float type: it is converted when it is packed.
     weight : te.Tensor
-        (filters / rows, channels, rows): see :func:`tile`.
+        (filters / rows, channels, rows), float32: see :func:`tile`.
     window : Window
         Its strides.
     machine : Machine
@@ -43,7 +44,7 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, filters
     Returns
     -------
     te.Tensor
-        (n, filters, out height, out width).
+        (n, filters, out height, out width), float32.
     """
     batch, channels, height, width = (int(d) for d in x.shape)
     out_h, out_w = window.out(height, width)
@@ -52,7 +53,7 @@ def emit(x: Tensor, weight: Tensor, window: Window, machine: Machine, *, filters
     panels, (sh, sw) = ceil_div(pixels, columns), window.strides
 
     def pixel(n: Any, k: Any, at: Any) -> Any:
-        return x[n, k, at // out_w * sh, at % out_w * sw]
+        return approx.cast(x[n, k, at // out_w * sh, at % out_w * sw], "float32")
 
     def column(n: Any, panel: Any, k: Any, lane: Any) -> Any:
         at = panel * columns + lane

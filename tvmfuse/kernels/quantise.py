@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from tvmfuse._tvm import te, tirx
+from tvmfuse.kernels import approx
 
 Tensor = Any  # te.Tensor
 
+_WHOLE = 1.5 * 2.0**23  # here floats are the whole numbers
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
@@ -36,20 +38,41 @@ def legalize(builder: Any, call: Any) -> Any:
 def quantised(x: Any, scale: Any, zero_point: Any, dtype: str) -> Any:
     """Return ``x / scale + zero_point`` as ``dtype``; NaN becomes its least value.
 
+    A division takes as long as ten multiplications. So the quotient is one by the inverse of
+    the scale, corrected by what it leaves of ``x``: that is the float next to the exact one
+    (Markstein). What is beyond the limits is cut off before, and infinity with it.
+
     Parameters
     ----------
     x, scale : expression
-        float32.
+        float32. Ties are exact for scales of 1e-30 to 1e30.
     zero_point : expression
         Of ``dtype``.
     dtype : str
         ``int8`` or ``uint8``.
     """
     low, high = (tirx.const(limit, "float32") for limit in _LIMITS[dtype])
-    whole = te.nearbyint(x / scale) + zero_point.astype("int32").astype("float32")
+    zero = zero_point.astype("int32")
+    one_end, other_end = ((limit - zero.astype("float32")) * scale for limit in (low, high))
+    inverse = tirx.const(1.0, "float32") / scale
+
+    def rounded(limited: Any) -> Any:
+        return approx.bind(limited * inverse, lambda near: whole(limited, near))
+
+    def whole(limited: Any, near: Any) -> Any:
+        left = _fma(-near, scale, limited)
+        # The lowest bits of a float of this size are the whole number next to it.
+        bits = tirx.reinterpret("int32", _fma(left, inverse, near) + tirx.const(_WHOLE, "float32"))
+        return tirx.Cast(dtype, bits + zero)
+
     # LLVM's maximum returns its second operand where one is NaN, see :mod:`.approx`.
-    limited = tirx.Min(tirx.Max(whole, low), high)
-    return tirx.Cast(dtype, tirx.Cast("int32", limited))
+    limited = tirx.Min(tirx.Max(x, tirx.Min(one_end, other_end)), tirx.Max(one_end, other_end))
+    return approx.bind(limited, rounded)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    """Return ``a * b + c``, rounded once."""
+    return tirx.call_intrin("float32", "tirx.fma", a, b, c)
 
 
 def _at(parameter: Tensor, index: Any, axis: int) -> Any:

@@ -33,13 +33,23 @@ def loops_as_read(sch: Schedule, block: Block, source: Block) -> list[Loop]:
     }
     for region in statement.reads:
         if region.source.same_as(written.source):
-            parts = [_driving(part.min, list(by_axis)) for part in region.region]
+            driven = [_driving(part.min, list(by_axis)) for part in region.region]
+            parts = [part for part in driven if part]
+            if parts:  # an axis of one element, of which TVM reads the first, goes with another
+                unread = _unread(statement, parts)
+                parts[0] = [*(axis for axis in unread if axis in by_axis), *parts[0]]
             if sum(len(part) for part in parts) == len(loops):
-                parts = [part for part in parts if part]
                 if len(parts) == len(loops):
                     return [by_axis[var] for (var,) in parts]
                 return _with_axes(sch, block, parts)
     raise LoweringError("the epilogue does not read the product element by element")
+
+
+def _unread(statement: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the axes of one element that drive no index."""
+    read = [var for part in parts for var in part]
+    single = [axis.var for axis in statement.iter_vars if int(axis.dom.extent) == 1]
+    return [axis for axis in single if not any(axis.same_as(var) for var in read)]
 
 
 def _driving(index: Any, axes: Sequence[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import graphs
@@ -18,9 +19,11 @@ from tests.passes.layout.steps import (
     op,
     steps,
 )
+from tvmfuse import testing
 from tvmfuse._tvm import relax, tvm
 from tvmfuse.passes.layout import layout
 from tvmfuse.passes.partition import partition
+from tvmfuse.patterns.references import conv2d
 from tvmfuse.plan import Candidate, FusionPlan, Group, OpGraph, RunTime
 
 
@@ -92,6 +95,23 @@ class TestWhereCopiesWouldCostMost:
         found = steps(graph, IMAGE)
         assert not {"to_blocked", "from_blocked"} & set(found)
         assert_same_numbers(graph, IMAGE)
+
+    @pytest.mark.parametrize("zero", [0, 3])
+    def test_bytes_are_padded_in_their_plane(self, zero: int) -> None:
+        weight = relax.const(testing.random_array((16, 1, 3, 3), "int8", seed=1))
+
+        def graph(x: Any) -> Any:
+            padded = op.nn.pad(x, (0, 0, 0, 0, 1, 1, 1, 1), pad_value=float(zero))
+            return op.nn.conv2d(padded, weight, groups=16, out_dtype="int32")
+
+        x = testing.random_array(IMAGE, "int8", seed=2)
+        found = laid_out(graphs.module(graph, x), group_of(0, 1))
+        assert called(found) == ["pad_conv2d"]
+        assert "nn.pad" not in found.script()
+        (result,) = graphs.run(graphs.module(graph, x), x)
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=zero)
+        exact = conv2d(padded.astype("f8"), weight.value.numpy().astype("f8"), groups=16)
+        np.testing.assert_array_equal(result, exact)
 
     def test_an_island_works_on_planes_and_a_network_on_blocks(self) -> None:
         def graph(x: Any) -> Any:

@@ -40,6 +40,21 @@ class Plain:
 
 
 @dataclass(frozen=True)
+class Converted:
+    """As the model has it, in another type."""
+
+    dtype: str
+
+    def shape(self, shape: Shape) -> Shape:
+        """See :meth:`Plain.shape`."""
+        return shape
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """See :meth:`Plain.arrange`."""
+        return array.astype(self.dtype)
+
+
+@dataclass(frozen=True)
 class Blocked:
     """Channels in blocks: (n, c, h, w) becomes (n, c / block, h, w, block).
 
@@ -278,9 +293,10 @@ class Units:
 
 @dataclass(frozen=True)
 class FilterPanels:
-    """(out, in, 1, 1) becomes (out / rows, in, rows): see :mod:`pointwise`."""
+    """(out, in, 1, 1) becomes (out / rows, in, rows) of float32: see :mod:`pointwise`."""
 
     rows: int
+    dtype: str = "float32"
 
     def shape(self, shape: Shape) -> Shape:
         """See :meth:`Plain.shape`."""
@@ -288,11 +304,12 @@ class FilterPanels:
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """See :meth:`Plain.arrange`."""
-        return pack(array.reshape(array.shape[:2]).T, self.rows)
+        return pack(array.reshape(array.shape[:2]).T.astype(self.dtype), self.rows)
 
 
 Form = (
     Plain
+    | Converted
     | Blocked
     | Trailing
     | ConvWeight

@@ -8,16 +8,18 @@ between operators that have no form in blocks) stay as they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tvmfuse.kernels import half, integer_conv
 from tvmfuse.kernels import planes as depthwise_kernel
 from tvmfuse.kernels import pointwise as pointwise_kernel
 from tvmfuse.kernels.image import Window
 from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
-from tvmfuse.passes.layout.forms import PLAIN, FilterPanels, Form
+from tvmfuse.passes.layout.forms import PLAIN, Converted, FilterPanels, Form
 from tvmfuse.passes.layout.geometry import kernel, require_channels_first, window_of
+from tvmfuse.passes.layout.integer import is_integer
 from tvmfuse.passes.layout.matmul import matmul
 from tvmfuse.passes.layout.rewrite import (
     Expr,
@@ -116,17 +118,57 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
     """Convolve planes, each channel by itself or each pixel by itself."""
     x, weight = call.args
     window, kind = _read(call, var)
-    source = rewriter.take(x, PLAIN)
     if kind == "depthwise":
-        args = [source, rewriter.take(weight, PLAIN)]
-        return kernel(rewriter, args, depthwise_kernel.emit, window, name="depthwise_conv"), PLAIN
+        return _depthwise(rewriter, call, window), PLAIN
+    source = rewriter.take(x, PLAIN)
     if not rewriter.is_constant(weight):
         raise NotRewritable("the weight of 1 x 1 is packed only when it is constant")
     _, filters, *out = shape_of(var)
     tile = pointwise_kernel.tile(filters, math.prod(out), rewriter.machine)
     args = [source, rewriter.take(weight, FilterPanels(tile.rows))]
-    emit = pointwise_kernel.emit
+    emit = _narrowed(pointwise_kernel.emit, x)
     return kernel(rewriter, args, emit, window, name="pointwise_conv", filters=filters), PLAIN
+
+
+def _depthwise(rewriter: Rewriter, call: Any, window: Window) -> Expr:
+    x, weight = call.args
+    dtype, name = str(weight.ty.dtype), "depthwise_conv"
+    is_integer = dtype not in half.FLOATS
+    if is_integer and not rewriter.is_constant(weight):
+        raise NotRewritable("an integer convolution needs a constant weight")
+    sums = integer_conv.depthwise_dtype(dtype, window) if is_integer else "float32"
+    form = Converted(sums) if sums != dtype and rewriter.is_constant(weight) else PLAIN
+    taken = rewriter.take(weight, form)
+    if not is_integer:
+        emit = _narrowed(depthwise_kernel.emit, x)
+        return kernel(rewriter, [rewriter.take(x, PLAIN), taken], emit, window, name=name)
+    image, window, fill = _padded(rewriter, x, window)
+    args = [rewriter.take(image, PLAIN), taken]
+    return kernel(rewriter, args, integer_conv.emit_planes, window, name=name, fill=fill)
+
+
+def _narrowed(emit: Callable[..., Any], x: Expr) -> Callable[..., Any]:
+    """Let ``emit`` return numbers of the type of ``x``."""
+    dtype = str(x.ty.dtype)
+    return lambda *args, **more: half.narrowed(emit(*args, **more), dtype)
+
+
+def _padded(rewriter: Rewriter, x: Expr, window: Window) -> tuple[Expr, Window, float]:
+    """Look through the padding that a group begins with: the scratch plane has it.
+
+    Returns
+    -------
+    tuple
+        The image, the window over it, and the value around it.
+    """
+    pad = rewriter.definition(x)
+    if operator(pad) != "relax.nn.pad" or any(window.padding):
+        return x, window, 0.0
+    widths = [int(width) for width in pad.attrs.pad_width]
+    if str(pad.attrs.pad_mode) != "constant" or any(widths[:4]) or min(widths) < 0:
+        return x, window, 0.0
+    around = (widths[4], widths[6], widths[5], widths[7])
+    return pad.args[0], replace(window, padding=around), float(pad.attrs.pad_value)
 
 
 def _read(call: Any, var: Var) -> tuple[Window, str]:
@@ -143,11 +185,15 @@ def _read(call: Any, var: Var) -> tuple[Window, str]:
     require_channels_first(call.attrs)
     window = window_of(call.attrs, shape_of(weight)[2:])
     channels, groups = shape_of(x)[1], int(call.attrs.groups)
-    if dtypes([x, weight, var]) != {"float32"} or 0 in (*shape_of(x), *shape_of(var)):
-        raise NotRewritable("planes are of float32, and not empty")
-    if groups > 1 and groups == channels == shape_of(var)[1]:
+    if 0 in (*shape_of(x), *shape_of(var)):
+        raise NotRewritable("empty images have no planes")
+    types = dtypes([x, weight, var])
+    is_float = len(types) == 1 and types <= set(half.FLOATS)
+    is_depthwise = groups > 1 and groups == channels == shape_of(var)[1]
+    if is_depthwise and (is_float or is_integer(x, weight, var)):
         return window, "depthwise"
-    if groups == 1 and window.kernel == (1, 1) and not any(window.padding):
+    is_pointwise = groups == 1 and window.kernel == (1, 1) and not any(window.padding)
+    if is_pointwise and is_float:
         return window, "pointwise"
     raise NotRewritable("this convolution has no kernel for planes")
 
