@@ -39,3 +39,9 @@ def test_every_path_that_a_page_names_is_there(page: str) -> None:
     named = re.findall(r"`((?:tvmfuse|tests|scripts|docs|tuning_logs|\.ci)/[\w./-]*)`", text(page))
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_parts_of_the_tests_stay_within_their_minutes() -> None:
+    minutes = re.findall(r"^\| [^|]+ \| \d+ \| ([\d.]+) \|$", text("CONTRIBUTING.md"), re.MULTILINE)
+    assert len(minutes) >= 5
+    assert sum(map(float, minutes)) <= 45

@@ -89,15 +89,21 @@ def compile(  # noqa: A001 - the public name
     ModelError
         The model is damaged, or holds what cannot be imported.
     TargetError
-        The target is unknown.
+        No device has the name ``target``.
     TuningError
-        A record of each kernel is required, and not there.
+        ``require_tuned`` is given, and a kernel has no record; the message names it.
+    StoreError
+        The store ``db`` is missing, damaged, or does not answer.
     InputError
-        A size or a time is none.
+        ``max_memory`` is no size, or ``measure_budget`` no time.
     CostModelError
-        There is no such planner.
+        ``planner`` is none of those above.
     MemoryLimitError
-        No plan was found that needs so little memory.
+        No plan was found that keeps to ``max_memory``.
+    LoweringError
+        An operator cannot be lowered, or no code can be generated for the target.
+    EnvironmentMismatchError
+        There is no C++ compiler.
     """
     asked: dict[str, Any] = {
         "planner": planner,

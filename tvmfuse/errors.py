@@ -54,9 +54,5 @@ class InputError(TvmFuseError):
     """A compiled model was called with arguments that do not fit its signature."""
 
 
-class FleetError(TvmFuseError):
-    """A remote worker or board failed."""
-
-
 class EnvironmentMismatchError(TvmFuseError):
     """Installed versions do not fit together, or a needed tool is missing."""

@@ -112,3 +112,16 @@ def test_a_target_that_does_not_run_here_is_2(cli: Cli, model: Path) -> None:
     answer = cli("bisect", model, "--target", "metal:m1")
     assert answer.code == 2
     assert "needs a target that runs on this machine" in answer.error
+
+
+def test_inputs_of_another_type_are_refused_by_name(cli: Cli, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.zeros((8, 8), "float64"))
+    answer = cli("bisect", model, "--inputs", tmp_path / "in.npz")
+    assert answer.code == 2
+    assert "input 'x' must be float32 [8, 8], but got float64 [8, 8]" in answer.error
+
+
+def test_a_file_of_patterns_that_is_not_there_is_2(cli: Cli, model: Path, tmp_path: Path) -> None:
+    answer = cli("bisect", model, "--patterns", tmp_path / "none.py")
+    assert answer.code == 2
+    assert "none.py: there is no such file" in answer.error

@@ -144,6 +144,28 @@ def test_inputs_that_do_not_fit_are_named(
     assert message in answer.error
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none/out.npz", "there is no folder"),
+        (".", "it is a folder; choose another name"),
+    ],
+)
+def test_a_place_that_cannot_be_saved_to_is_told_before_the_run(
+    cli: Cli, folder: Path, tmp_path: Path, name: str, message: str
+) -> None:
+    answer = cli("run", folder, "--save", tmp_path / name)
+    assert answer.code == 2
+    assert message in answer.error
+    assert "load" not in answer.err  # no stage had begun
+
+
+def test_a_seed_below_zero_is_2(cli: Cli, folder: Path) -> None:
+    answer = cli("run", folder, "--seed", "-1")
+    assert answer.code == 2
+    assert "--seed" in answer.error
+
+
 def test_a_damaged_bundle_is_2(cli: Cli, folder: Path) -> None:
     library = folder / "lib.so"
     library.write_bytes(library.read_bytes()[:-1])

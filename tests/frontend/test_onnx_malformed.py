@@ -72,9 +72,12 @@ def forbidden(folder: Path) -> Path:
 
 
 FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "missing file": (lambda d: d / "none.onnx", "there is no such file"),
+    "missing file": (
+        lambda d: d / "none.onnx",
+        "there is no such file: give the path of an ONNX file",
+    ),
     "folder": (lambda d: d, "this is a folder"),
-    "empty file": (lambda d: write(d / "m.onnx", b""), "the file is empty"),
+    "empty file": (lambda d: write(d / "m.onnx", b""), "the file is empty: export the model again"),
     "text": (lambda d: write(d / "m.onnx", b"hello, world\n"), "not an ONNX file"),
     "zeros": (lambda d: write(d / "m.onnx", bytes(64)), "not an ONNX file"),
     "random bytes": (

@@ -55,3 +55,5 @@ def test_a_file_that_holds_no_arrays_is_refused_in_one_line(tmp_path: Path, case
     with pytest.raises(InputError, match=r"arrays\.npz is required to be an \.npz file") as caught:
         npz.read(path)
     assert "\n" not in str(caught.value)
+    assert "pickle" not in str(caught.value)
+    assert "write it with numpy.savez" in str(caught.value)

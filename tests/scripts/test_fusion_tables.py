@@ -12,6 +12,7 @@ import coverage_table
 import fusion_counts
 import fusion_counts_xla
 import fusion_regressions
+import fusion_table
 import kernel_models
 import onnx
 import pytest
@@ -45,7 +46,7 @@ def test_kernels_are_counted_on_every_side(
 
 
 def test_what_was_counted_is_kept(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = fusion_counts.Row("dense", ours=7, causes={"onnxruntime": "it said no"})
+    known = fusion_table.Row("dense", ours=7, causes={"onnxruntime": "it said no"})
     (models / "fusion_counts.json").write_text(json.dumps([dataclasses.asdict(known)]))
     options = ["--models", str(models), "--exported", str(models), "--results", str(models)]
     assert fusion_counts.main([*options, "--sides", "ours,tvm,onnxruntime"]) == 0
@@ -55,7 +56,7 @@ def test_what_was_counted_is_kept(models: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_side_is_counted_anew_where_asked(models: Path) -> None:
-    known = fusion_counts.Row("dense", ours=7, tvm=8, causes={"onnxruntime": "it said no"})
+    known = fusion_table.Row("dense", ours=7, tvm=8, causes={"onnxruntime": "it said no"})
     (models / "fusion_counts.json").write_text(json.dumps([dataclasses.asdict(known)]))
     options = ["--models", str(models), "--exported", str(models), "--results", str(models)]
     assert fusion_counts.main([*options, "--again", "--sides", "tvm,onnxruntime"]) == 0
@@ -67,8 +68,8 @@ def test_a_side_is_counted_anew_where_asked(models: Path) -> None:
 
 def test_why_a_number_is_missing_is_told_once_for_each_cause() -> None:
     causes = {"xla": "no HardSwish"}
-    rows = [fusion_counts.Row(name, 1, 2, 3, 4, causes=causes) for name in ("one", "two")]
-    table = fusion_counts.markdown([*rows, fusion_counts.Row("three", 1, 2, 3, 4)])
+    rows = [fusion_table.Row(name, 1, 2, 3, 4, causes=causes) for name in ("one", "two")]
+    table = fusion_table.markdown([*rows, fusion_table.Row("three", 1, 2, 3, 4)])
     assert "| one | 1 | 2 | 3 | 4 | – |  |" in table
     assert table.endswith(
         "\n\n- No number of XLA for one, two: no HardSwish\n"
@@ -107,11 +108,11 @@ ENTRY %main.7 (Arg_0.1: f32[2,4]) -> (f32[2,8]) {
 
 
 def test_more_kernels_are_explained_by_time() -> None:
-    row = fusion_counts.Row("net", ours=12, tvm=10, onnxruntime=15, conversions=1, gain_us=40.0)
+    row = fusion_table.Row("net", ours=12, tvm=10, onnxruntime=15, conversions=1, gain_us=40.0)
     assert row.excess == (
         "2 above TVM; 1 of ours convert layouts; predicted 40 µs faster than TVM's choice"
     )
-    assert not fusion_counts.Row("net", ours=10, tvm=10).excess
+    assert not fusion_table.Row("net", ours=10, tvm=10).excess
 
 
 def test_plans_are_timed_once_and_kept(models: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ AllowFamily = Annotated[
     ),
 ]
 
-Seed = Annotated[int, typer.Option("--seed", help="Chooses the inputs that are made up.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Chooses the inputs that are made up.")]
 
 PatternFiles = Annotated[
     list[Path],

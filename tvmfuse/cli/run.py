@@ -11,6 +11,7 @@ import typer
 from tvmfuse.cli import console
 from tvmfuse.cli.options import AsJson, BundlePath, InputsFile, Seed, Tolerated
 from tvmfuse.errors import InputError
+from tvmfuse.files import check_destination, whole_file
 from tvmfuse.tolerance import of_model
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def run_bundle(
         raise InputError(f"run: --compare takes onnxruntime, but got {compare!r}")
     if (compare is None) != (model is None):
         raise InputError("run: a comparison needs both --compare onnxruntime and --model MODEL")
+    if save is not None:
+        check_destination(save)
     from tvmfuse.runtime import load
     from tvmfuse.runtime.comparison import compare as compare_outputs
     from tvmfuse.runtime.reference import run_onnxruntime
@@ -62,7 +65,8 @@ def run_bundle(
     if save is not None:
         from tvmfuse.runtime import npz
 
-        npz.write(outputs, save)
+        with whole_file(save) as part:
+            npz.write(outputs, part)
     if as_json:
         found = _to_json(outputs, differences, rtol=tolerated, precision=precision)
         console.print_json("run", found)

@@ -64,9 +64,11 @@ def one_line(error: BaseException) -> str:
 
 def _content(path: Path) -> bytes:
     if path.is_dir():
-        raise ModelError(f"{path}: a model is one ONNX file, but this is a folder")
+        raise ModelError(
+            f"{path}: a model is one ONNX file, but this is a folder: give the file in it"
+        )
     if not path.exists():
-        raise ModelError(f"{path}: there is no such file")
+        raise ModelError(f"{path}: there is no such file: give the path of an ONNX file")
     if path.suffix.lower() in _FOREIGN:
         raise ModelError(f"{path}: this is not an ONNX file: {_FOREIGN[path.suffix.lower()]}")
     try:
@@ -74,7 +76,7 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise ModelError(f"{path}: the file cannot be read: {error.strerror}") from error
     if not content:
-        raise ModelError(f"{path}: the file is empty")
+        raise ModelError(f"{path}: the file is empty: export the model again")
     return content
 
 
@@ -83,10 +85,12 @@ def _parse(path: Path, content: bytes) -> onnx.ModelProto:
     try:
         model.ParseFromString(content)
     except DecodeError as error:
-        raise ModelError(f"{path}: this is not an ONNX file, or it is cut short") from error
+        raise ModelError(
+            f"{path}: this is not an ONNX file, or it is cut short: export or fetch it again"
+        ) from error
     # Almost any short text is a valid message of fields that ONNX does not know.
     if not model.ir_version and not model.HasField("graph"):
-        raise ModelError(f"{path}: this is not an ONNX file")
+        raise ModelError(f"{path}: this is not an ONNX file: export the model to ONNX")
     return model
 
 

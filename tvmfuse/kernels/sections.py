@@ -95,6 +95,7 @@ def _cut(found: Sequence[Any], limit: int) -> list[Sequence[Any]]:
     parts: list[Sequence[Any]] = []
     for first, end in pairwise((0, *places, extents[axis])):
         section = [_section(block, axis, first, end) for block in found]
+        # The parts share what is left of the limit, so that the code of all stays bounded.
         parts += _cut(section, limit // (len(places) + 1))
     return parts
 
@@ -137,7 +138,9 @@ def _sign_changes(value: Expr, var: Any, analyzer: Any) -> Iterator[int]:
     rest = analyzer.const_int_bound(analyzer.simplify(value - var * slope))
     low, high = int(rest.min_value), int(rest.max_value)
     if abs(slope) == 1 and low != high:
-        return  # no more than one axis is cut for it
+        return  # it moves with another axis, a diagonal: no cut of one axis settles it
+    # A steeper one steps over what the other axis adds, as blocks of channels over their lanes:
+    # the answer is open between the places that the two ends of that range give.
     for bound in {low, high}:
         yield -(bound // slope) if slope > 0 else bound // -slope + 1
 
@@ -152,6 +155,7 @@ def _section(block: Any, axis: int, first: int, end: int) -> Any:
     axes, places = [], {}
     for i, old in enumerate(block.iter_vars):
         dtype = str(old.var.ty.dtype)
+        # New variables: a block is cut into several, and TIR wants each variable bound once.
         var, dom = tirx.Var(str(old.var.name), dtype), old.dom
         places[old.var] = var
         if i == axis:

@@ -128,6 +128,8 @@ def from_file(path: Path) -> tuple[Generator, ...]:
     PatternError
         It cannot be read or run, or registers nothing.
     """
+    if not path.is_file():
+        raise PatternError(f"{path}: there is no such file: give one that calls tvmfuse.register")
     before = dict(_registered)
     _registered.clear()
     try:

@@ -92,6 +92,7 @@ def choose(
 def _check(candidate: Candidate, graphs: Mapping[str, FunctionGraph]) -> None:
     graph = graphs.get(candidate.function)
     n_bindings = len(graph.deps) if graph else 0
+    # Bindings stand in order, so the first and the last speak for all.
     if candidate.bindings and candidate.bindings[0] >= 0 and candidate.bindings[-1] < n_bindings:
         return
     raise PlanMismatchError(
@@ -135,18 +136,23 @@ class _Choice:
         considered = tuple(items[i] for i in open_)
         problem = Problem(graph, self._dependencies, considered, max_memory_bytes)
         selection = strategy(problem)
+        # A strategy keeps to the limit where it can; only the memory of what it chose tells.
         need = problem.need(selection.chosen)
         if max_memory_bytes is not None and need.excess_bytes:
             raise MemoryLimitError(
                 f"planner: values between the kernels of {graph.name} may take "
-                f"{_mib(max_memory_bytes)}, but the best plan found needs "
-                f"{_mib(need.peak_bytes)}; allow more"
+                f"{_size(max_memory_bytes)}, but the best plan found needs "
+                f"{_size(need.peak_bytes)}; allow more"
             )
         self.gap_us = sum(selection.gaps.values())
         self._explain(items, open_, selection)
 
     def _refusal(self, item: Priced, graph: FunctionGraph) -> str | None:
-        """Return why a candidate is not worth or not able to be a group at all."""
+        """Return why a candidate is not worth or not able to be a group at all.
+
+        What saves nothing is left to the strategies that are compared with: fusing it may be
+        the very mistake that they make.
+        """
         if self._is_optimal and item.most_saved_us <= 0:
             fused, apart = _us(item.time.fused_us), _us(item.time.unfused_us)
             return f"{item.source} {fused} fused against {apart} apart"
@@ -158,6 +164,7 @@ class _Choice:
 
     def _explain(self, items: Sequence[Priced], open_: Sequence[int], found: Selection) -> None:
         """Add the reasons of what could have been chosen."""
+        # Items beyond the candidates stand for bindings that nobody needs any more.
         chosen = [items[open_[i]] for i in sorted(found.chosen) if i < len(open_)]
         owner = {binding: item for item in chosen for binding in item.candidate.provides}
         for i, at in enumerate(open_):
@@ -166,7 +173,11 @@ class _Choice:
                 self.reasons[at] = self._defeat(items[at], owner) + note
 
     def _defeat(self, item: Priced, owner: Mapping[int, Priced]) -> str:
-        """Return which chosen groups keep a candidate out."""
+        """Return which chosen groups keep a candidate out, by the plainest reason that holds.
+
+        The planner weighs all candidates at once and gives no reason; each is found afterwards,
+        against what was chosen.
+        """
         winners = list(dict.fromkeys(owner[b] for b in item.candidate.bindings if b in owner))
         if winners:
             saved_us = sum(winner.time.saved_us for winner in winners)
@@ -174,6 +185,8 @@ class _Choice:
                 f"its operators go to {_names(winners)}, saving {_us(saved_us)} instead of "
                 f"{_us(item.time.saved_us)}"
             )
+        # It shares no operator with a group, so the groups in its way are those that it would
+        # close a cycle with.
         chosen = list(dict.fromkeys(owner.values()))
         cycles = self._dependencies.cycles([*(o.candidate for o in chosen), item.candidate])
         others = {hop.group for cycle in cycles for hop in cycle.hops} - {len(chosen)}
@@ -193,8 +206,8 @@ def _us(value: float) -> str:
     return f"{value:.1f} µs" if value >= 10 else f"{value:.2f} µs"
 
 
-def _mib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:.2f} MiB"
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:.2f} MiB" if n_bytes >= 2**20 else f"{n_bytes} bytes"
 
 
 def _plan(

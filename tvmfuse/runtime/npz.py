@@ -34,5 +34,15 @@ def read(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise InputError(f"inputs: {path} is required to be an .npz file: {reason}") from error
+        raise InputError(
+            f"inputs: {path} is required to be an .npz file: {_reason(error)}; write it with "
+            "numpy.savez, an array for each input"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if "Object arrays" in str(error):
+        return "it holds Python objects, which are never loaded"
+    return "it is damaged, or another kind of file"  # NumPy speaks of pickles and context managers

@@ -12,6 +12,7 @@ import numpy as np
 
 from tvmfuse.frontend import TensorSpec
 from tvmfuse.runtime import npz
+from tvmfuse.runtime.arguments import fit_inputs
 from tvmfuse.runtime.memory import aligned
 
 _IDS = 100  # fits every vocabulary, and the 80 to 100 classes of small models
@@ -54,10 +55,13 @@ def inputs_from(
     Raises
     ------
     InputError
-        The file cannot be read.
+        The file cannot be read, or holds what is no input, or one of another shape or dtype.
     """
+    wanted = tuple(specs)
     given = {} if path is None else npz.read(path)
-    return {**random_inputs(specs, seed=seed), **given}
+    feeds = {**random_inputs(wanted, seed=seed), **given}
+    fit_inputs(wanted, feeds)  # a worker, or another runtime, would say it less well
+    return feeds
 
 
 def _random(spec: TensorSpec, *, seed: int) -> np.ndarray[Any, Any]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -111,6 +112,7 @@ class Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(timeout_s, self._process.kill)
+        begun = time.monotonic()
         timer.daemon = True  # an interrupt between these lines must not wait for it
         try:
             timer.start()
@@ -123,15 +125,17 @@ class Worker:
         finally:
             timer.cancel()
         if not answer:
-            raise TuningError(f"bench: {self._side.name} {self._last_words(timeout_s)}")
+            is_late = time.monotonic() - begun >= timeout_s
+            end = f"gave no answer within {timeout_s:g} s" if is_late else "failed"
+            raise TuningError(f"bench: {self._side.name} {end} {self._last_words()}")
         return dict(json.loads(answer))
 
-    def _last_words(self, timeout_s: float) -> str:
+    def _last_words(self) -> str:
         code = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().split("\n")
         said = next((line.strip() for line in reversed(lines) if line.strip()), "nothing")
-        return f"gave no answer within {timeout_s:g} s, or failed (exit {code}); it said: {said}"
+        return f"(exit {code}); it said: {said}"
 
 
 @contextmanager

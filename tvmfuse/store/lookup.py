@@ -42,6 +42,7 @@ class Query:
 
     def accepts(self, record: Record, *, any_of_family: bool) -> bool:
         """Whether a record is one that was asked for; a damaged index may offer another."""
+        # Relatives differ in fingerprint and in the name of the target, not in their kinds.
         is_near = (
             (record.device.kind, record.device.family, record.target.kind)
             == (self.device.kind, self.device.family, self.target.kind)
@@ -116,6 +117,8 @@ def find(
     limit : int
         How many at most.
     """
+    # A pack's record of this very device comes before the user's own of a relative, whose best
+    # may not be the best here.
     versions = Versions.installed()
     for any_of_family in (False, True)[: 1 + allow_family]:
         for source in sources:
@@ -175,4 +178,5 @@ def _found(record: Record, query: Query, source: Source, versions: Versions) -> 
     if record.versions.tvm != versions.tvm:
         notes.append(f"measured with TVM {record.versions.tvm}")
     note = f"{'; '.join(notes)} ({source.name})" if notes else ""
+    # Another TVM may lower the same decisions to other code: the numbers must be checked anew.
     return Found(record, source, note, record.versions.tvm != versions.tvm)
