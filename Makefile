@@ -7,6 +7,7 @@ PEER_VENVS := .venv-peers
 BIN := $(VENV)/bin
 MODELS := models
 COST_TARGET := cpu:x86-64-v3
+TIME := 30s
 COST_FAMILY := x86-64-v3
 COST_DATA = tuning_logs/measurements/$(subst :,-,$(COST_TARGET)).jsonl
 IN_PARALLEL := -n logical --maxprocesses 8 --dist worksteal
@@ -79,11 +80,15 @@ cost-model: $(VENV)/.installed ## Train the cost model that ships, of COST_TARGE
 coverage-table: models $(MODELS)/bench/.exported ## Compile and check every known model; write scripts/bench/results/coverage.*
 	$(BIN)/python scripts/bench/coverage_table.py --models $(MODELS) --exported $(MODELS)/bench
 
-pack: models $(MODELS)/bench/.exported ## Tune the bench tier for x86-64-v3, 30 s each, and write the pack that is shipped; 20 minutes
+PACK := tuning_logs/packs/x86-64-v3.jsonl
+PACK_STORE := --db tuning_logs/pack.db
+
+pack: models $(MODELS)/bench/.exported ## Tune what the shipped pack lacks, and write it; NETWORKS="gpt2 resnet18" TIME=5m says what and how long each
+	$(BIN)/tvmfuse db import $(PACK) $(PACK_STORE)
 	$(BIN)/python scripts/tune_cpu.py \
-		$$($(BIN)/python scripts/bench/bind_shapes.py --models $(MODELS)/bench --models $(MODELS) --into build/bound) \
-		--target cpu:x86-64-v3 --time 30s --resume --db tuning_logs/pack.db --report scripts/bench/results
-	$(BIN)/tvmfuse db pack x86-64-v3 --db tuning_logs/pack.db --output tuning_logs/packs/x86-64-v3.jsonl
+		$$($(BIN)/python scripts/bench/bind_shapes.py $(NETWORKS) --models $(MODELS)/bench --models $(MODELS) --into build/bound) \
+		--target cpu:x86-64-v3 --time $(TIME) --resume $(if $(NETWORKS),--again) $(PACK_STORE) --report scripts/bench/results
+	$(BIN)/tvmfuse db pack x86-64-v3 $(PACK_STORE) --output $(PACK)
 	$(BIN)/python scripts/readme.py
 
 CURVE := PYTHONPATH=. $(BIN)/python scripts/bench/tuning_curve.py

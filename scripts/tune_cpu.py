@@ -7,7 +7,8 @@ interrupted at any moment, and goes on with ``--resume``. What was found is kept
 that ``--db`` or TVMFUSE_DB names, else in ``tuning_logs/``; ``tvmfuse compile`` uses it.
 
 With ``--report DIR`` what came of each model is also written to ``DIR/tuned.json`` and, as a
-table, to ``DIR/tuned.md``. With ``--resume`` models that stand there already are left out.
+table, to ``DIR/tuned.md``. With ``--resume`` models whose search is finished there are left out,
+unless ``--again`` asks for them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tvmfuse import files
+from tvmfuse.tuning.reports import A_LITTLE, BEST, FASTER, MARK, OPEN
 
-_MARK = 1.05  # times as fast as by default, unless the default was best already
-_BEST = "default was best already"
-_REPORT = "--report"
+_REPORT, _AGAIN = "--report", "--again"
 
 
 def main(arguments: list[str]) -> int:
@@ -41,9 +42,11 @@ def main(arguments: list[str]) -> int:
         folder = Path(options[place + 1])
         options[place : place + 2] = ["--json"]
     known = _known(folder) if "--resume" in options else {}
+    is_again = _AGAIN in options
+    options = [option for option in options if option != _AGAIN]
     for model in models:
         name = Path(model).stem
-        if name in known:
+        if name in known and known[name]["outcome"] != OPEN and not is_again:
             continue
         print(f"== {model}", file=sys.stderr, flush=True)
         try:
@@ -66,50 +69,51 @@ def _tune(model: str, options: Sequence[str], *, is_read: bool) -> subprocess.Co
 
 def table(reports: Mapping[str, Mapping[str, Any]]) -> str:
     """Return what came of tuning some models as Markdown."""
-    reached = [name for name, each in reports.items() if _is_reached(each)]
     days = sorted({each["date"] for each in reports.values()})
     first = next(iter(reports.values()))
     loads = [each["load"] for each in reports.values()]
+    counts = Counter(each["outcome"] for each in reports.values())
+    reached = counts[FASTER] + counts[BEST]
     lines = [
-        f"{days[0]} to {days[-1]}, {first['processor']}, {first['target']}, load average "
-        f"{min(loads)} to {max(loads)}. **{len(reached)} of {len(reports)} networks** are "
-        f"{_MARK}× as fast as with no trial, or their default was best already: no candidate "
-        "that was faster alone made the network faster.",
+        f"{' to '.join(dict.fromkeys((days[0], days[-1])))}, {first['processor']}, "
+        f"{first['target']}, load average {min(loads)} to {max(loads)}. **{reached} of "
+        f"{len(reports)} networks** are {MARK}× as fast as with no trial, or their default was "
+        f"best already; {counts[A_LITTLE]} are a little faster, of {counts[OPEN]} the search is "
+        "not finished.",
         "",
-        "| network | no trial, ms | tuned, ms | times as fast | kernels changed | trials | s |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| network | no trial, ms | tuned, ms | times as fast | outcome | searched | "
+        "kernels changed | trials | s |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(_row(name, each) for name, each in reports.items()),
+        "",
+        f"*{FASTER}*: {MARK}× or more. *{A_LITTLE}*: less, and no more was found. *{BEST}*: no "
+        "candidate that was faster alone made the network faster. *"
+        f"{OPEN}*: there was no time to try a faster kernel in the network, or too many kernels "
+        "had fewer than 12 candidates tried; `--resume` goes on. *searched*: the share of the "
+        "kernels' time that had so many, or all that there are.",
     ]
-    lines += [_row(name, each) for name, each in reports.items()]
     return "\n".join(lines) + "\n"
 
 
 def _row(name: str, report: Mapping[str, Any]) -> str:
     kept = [kernel for kernel in report["kernels"] if kernel["is_kept"]]
-    default, tuned = (_ms(report[which]) for which in ("default_us", "tuned_us"))
-    if kept:
-        gain = f"{report['gain']:.2f}"
-    else:
-        tuned = default
-        gain = _why_none(report)
-    counts = f"{len(kept)} of {len(report['kernels'])} | {report['trials']}"
-    return f"| {name} | {default} | {tuned} | {gain} | {counts} | {report['seconds']:.0f} |"
-
-
-def _is_reached(report: Mapping[str, Any]) -> bool:
-    is_changed = any(kernel["is_kept"] for kernel in report["kernels"])
-    return report["gain"] >= _MARK if is_changed else _why_none(report) == _BEST
-
-
-def _why_none(report: Mapping[str, Any]) -> str:
-    n_untried = len(report["untried"])
-    if n_untried:
-        return f"no time left to try {n_untried}"
-    n_unsearched = sum(not kernel["is_searched"] for kernel in report["kernels"])
-    return f"too few trials of {n_unsearched}" if n_unsearched else _BEST
+    tuned_us = report["tuned_us"] if kept else report["default_us"]
+    cells = (
+        name,
+        _ms(report["default_us"]),
+        _ms(tuned_us),
+        f"{report['gain']:.2f}",
+        report["outcome"],
+        f"{report['searched']:.0%}",
+        f"{len(kept)} of {len(report['kernels'])}",
+        report["trials"],
+        f"{report['seconds']:.0f}",
+    )
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _ms(time_us: float | None) -> str:
-    return "" if time_us is None else f"{time_us / 1e3:.2f}"
+    return "not timed" if time_us is None else f"{time_us / 1e3:.2f}"
 
 
 def _circumstances() -> dict[str, Any]:

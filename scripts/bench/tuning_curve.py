@@ -3,6 +3,7 @@ r"""How fast tuning gets there: beside an exhaustive search, and beside TVM's ow
     export PYTHONPATH=. TVM_NUM_THREADS=2
     python scripts/bench/tuning_curve.py kernels --models models/bench --prepare  # may be busy
     python scripts/bench/tuning_curve.py kernels --models models/bench   # 6 minutes
+    python scripts/bench/tuning_curve.py replay           # the same tables, by today's search
     python scripts/bench/tuning_curve.py model models/bench/resnet18.onnx --seconds 540 --ours 180 \
         --python .venv-peers/metaschedule/bin/python                     # 14 minutes
     python scripts/bench/tuning_curve.py show                            # the plot and the table
@@ -25,13 +26,14 @@ from typing import Any
 
 from chart import Line, Panel, svg
 from tuning_models import ours, stock
-from tuning_tables import Measured, build, chosen, measure
+from tuning_tables import Kept, Measured, build, chosen, measure, summary
 
 from tvmfuse import files
 from tvmfuse._tvm.threads import in_use
 from tvmfuse.host import detect
 
 RESULTS = Path(__file__).parent / "results"
+TABLES = "tuning_tables.json"
 MODELS = {"resnet18": 4, "mobilenetv2": 3, "bert_base": 3}  # kernels of each, ten in all
 _STEPS = 60
 _SAME = 0.97  # the luckiest of so many points seems better by about as much
@@ -45,7 +47,16 @@ def run_kernels(args: argparse.Namespace) -> None:
         build(kernels, args.libraries, limit=args.limit)
         return
     found = measure(kernels, args.db, args.libraries, limit=args.limit)
-    _keep(args.into, {"kernels": [asdict(each) for each in found], "kernels_on": _machine()})
+    tables = [kept.to_json() for kept in found]
+    files.write_text(args.into / TABLES, json.dumps({"on": _machine(), "kernels": tables}) + "\n")
+    run_replay(args)
+
+
+def run_replay(args: argparse.Namespace) -> None:
+    """Search in the tables that were measured before."""
+    tables = json.loads((args.into / TABLES).read_text(encoding="utf-8"))
+    found = [asdict(summary(Kept.from_json(each))) for each in tables["kernels"]]
+    _keep(args.into, {"kernels": found, "kernels_on": tables["on"]})
 
 
 def run_model(args: argparse.Namespace) -> None:
@@ -208,6 +219,9 @@ def main(argv: list[str] | None = None) -> None:
     kernels.add_argument("--libraries", type=Path, default=Path("tuning_logs/curve"))
     kernels.add_argument("--prepare", action="store_true", help="only build the points")
     kernels.set_defaults(run=run_kernels)
+    parts.add_parser(
+        "replay", help="search again in the tables that 'kernels' measured, which takes no timing"
+    ).set_defaults(run=run_replay)
     model = parts.add_parser("model", help="one model, by tvmfuse and by MetaSchedule")
     model.add_argument("model", type=Path)
     model.add_argument("--seconds", type=float, default=540.0, help="for each of the two")

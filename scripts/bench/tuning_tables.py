@@ -26,7 +26,7 @@ from tvmfuse.tuning.campaign import Settings
 from tvmfuse.tuning.history import StoreHistory
 from tvmfuse.tuning.measure import Limits, WorkerMeasurer
 from tvmfuse.tuning.sessions import open_history
-from tvmfuse.tuning.space import Point, key
+from tvmfuse.tuning.space import Axis, Point, Space, key
 from tvmfuse.tuning.strategy import Search
 from tvmfuse.tuning.task import Task, tasks_of
 
@@ -67,6 +67,39 @@ class Measured:
         return median((self.default_us - best) / whole for best in at) if whole > 0 else 1.0
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The table of one kernel: enough to search in it again, without the kernel.
+
+    Parameters
+    ----------
+    name, family : str
+        Model and kernel, and its family.
+    space : Space
+        Its decisions.
+    table : dict
+        Time of each point that was measured, in microseconds; None where it failed.
+    """
+
+    name: str
+    family: str
+    space: Space
+    table: Table
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON-compatible data."""
+        axes = [[axis.name, list(axis.options), axis.default] for axis in self.space.axes]
+        points = [[dict(point), time_us] for point, time_us in self.table.items()]
+        return {"name": self.name, "family": self.family, "axes": axes, "points": points}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Kept:
+        """Rebuild it from :meth:`to_json`."""
+        axes = tuple(Axis(name, tuple(options), at) for name, options, at in data["axes"])
+        table = {key(point): time_us for point, time_us in data["points"]}
+        return cls(data["name"], data["family"], Space(axes), table)
+
+
 def chosen(models: Sequence[Path], per_model: Sequence[int]) -> list[tuple[str, Task]]:
     """Return the heaviest kernels of some models."""
     target = calibrated(resolve("cpu"))
@@ -90,7 +123,7 @@ def build(kernels: Sequence[tuple[str, Task]], libraries: Path, *, limit: int) -
 
 def measure(
     kernels: Sequence[tuple[str, Task]], database: Path, libraries: Path, *, limit: int
-) -> list[Measured]:
+) -> list[Kept]:
     """Measure ``limit`` points of each kernel, but for those that the store holds."""
     target = calibrated(resolve("cpu"))
     found = []
@@ -101,7 +134,7 @@ def measure(
         for number, (name, task) in enumerate(kernels, 1):
             print(f"{number}/{len(kernels)} {name}", file=sys.stderr, flush=True)
             table = _table(task, history, worker, limit=limit)
-            found.append(summary(name, task, table))
+            found.append(Kept(name, task.family, task.space, table))
     return found
 
 
@@ -116,17 +149,17 @@ def _points(task: Task, limit: int) -> list[Point]:
     return [task.space.default, *task.space.points(Random(0), limit=limit)]
 
 
-def summary(name: str, task: Task, table: Table) -> Measured:
+def summary(kept: Kept) -> Measured:
     """Let the search loose on a table."""
-    times = [time for time in table.values() if time is not None]
-    default_us = table[key(task.space.default)] or max(times)
-    curves = [curve(task, table, seed=seed) for seed in range(SEEDS)]
-    return Measured(name, default_us, min(times), len(table), curves)
+    times = [time for time in kept.table.values() if time is not None]
+    default_us = kept.table[key(kept.space.default)] or max(times)
+    curves = [curve(kept.space, kept.table, seed=seed) for seed in range(SEEDS)]
+    return Measured(kept.name, default_us, min(times), len(kept.table), curves)
 
 
-def curve(task: Task, table: Mapping[Any, float | None], *, seed: int) -> list[float]:
+def curve(space: Space, table: Mapping[Any, float | None], *, seed: int) -> list[float]:
     """Return the best time after each trial of the search on a table."""
-    search = Search(task.space, seed=seed)
+    search = Search(space, seed=seed)
     search.only(table)
     best: list[float] = []
     while len(best) < len(table):

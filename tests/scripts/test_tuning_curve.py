@@ -12,7 +12,7 @@ import pytest
 import tuning_curve
 import tuning_models
 from chart import Line, Panel, svg
-from tuning_tables import Measured, curve, summary
+from tuning_tables import Kept, Measured, curve, summary
 
 from tests.tuning.kernels import task
 from tvmfuse.tuning.space import key
@@ -22,13 +22,14 @@ TABLE = {
     key(point): 100.0 + 5.0 * abs(point["unroll"] - 4) + point["row_tasks"]
     for point in [TASK.space.default, *TASK.space._all()]
 }
+KEPT = Kept("m k", TASK.family, TASK.space, TABLE)
 
 
 def test_the_search_stays_within_the_table_and_finds_its_best() -> None:
     half = dict(list(TABLE.items())[: len(TABLE) // 2]) | {
         key(TASK.space.default): TABLE[key(TASK.space.default)]
     }
-    found = curve(TASK, half, seed=1)
+    found = curve(TASK.space, half, seed=1)
     assert len(found) == len(half)
     assert found[0] == TABLE[key(TASK.space.default)]
     assert found[-1] == min(half.values())
@@ -39,7 +40,21 @@ def test_the_gain_is_the_share_of_what_the_best_saves() -> None:
     measured = Measured("k", 100.0, 50.0, 4, [[100.0, 75.0, 50.0], [100.0, 100.0, 100.0, 50.0]])
     assert [measured.gain(n) for n in (1, 2, 4)] == [0.0, 0.25, 1.0]
     assert Measured("k", 50.0, 50.0, 1, [[50.0]]).gain(1) == 1.0
-    assert summary("k", TASK, TABLE).best_us == min(TABLE.values())
+    assert summary(KEPT).best_us == min(TABLE.values())
+
+
+def test_a_table_that_was_kept_gives_the_same_curves() -> None:
+    again = Kept.from_json(json.loads(json.dumps(KEPT.to_json())))
+    assert again == KEPT
+    assert summary(again) == summary(KEPT)
+
+
+def test_the_search_is_repeated_in_the_tables(tmp_path: Path) -> None:
+    tables = {"on": "here", "kernels": [KEPT.to_json()]}
+    (tmp_path / tuning_curve.TABLES).write_text(json.dumps(tables))
+    tuning_curve.main(["--into", str(tmp_path), "replay"])
+    (found,) = json.loads((tmp_path / "tuning_curve.json").read_text())["kernels"]
+    assert found == json.loads(json.dumps(vars(summary(KEPT))))
 
 
 def test_a_picture_has_all_its_lines() -> None:

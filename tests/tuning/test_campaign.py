@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -23,12 +25,12 @@ from tvmfuse.store import Filter, Store, open_store
 from tvmfuse.targets import Target, resolve
 from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.campaign import EndToEnd, Settings, tune_model
-from tvmfuse.tuning.confirm import Decided, WholeModel
 from tvmfuse.tuning.history import StoreHistory
 from tvmfuse.tuning.measure import Limits
 from tvmfuse.tuning.records import kernel_records
 from tvmfuse.tuning.task import Task, tasks_of
-from tvmfuse.tuning.tuner import Status
+from tvmfuse.tuning.tuner import Status, Tuner
+from tvmfuse.tuning.whole_model import Decided
 
 X = np.random.default_rng(1).standard_normal((16, 24)).astype("float32")
 SETTINGS = Settings(Budget(trials=8), limits=Limits(budget_us=1e3))
@@ -60,21 +62,53 @@ def test_a_model_is_tuned_and_every_trial_is_in_the_store(
     assert all(record.decisions for record in kept)
 
 
-@pytest.mark.parametrize(("n_trials", "told"), [(8, [None]), (50, [960.0])])
-def test_who_watches_is_told_the_time_of_the_whole_model(
-    product_onnx: Path, target: Target, tmp_path: Path, n_trials: int, told: list[float | None]
-) -> None:
-    whole = WholeModel(import_model(product_onnx), target, tmp_path, threads=1, rounds=1)
+def test_who_watches_is_told_the_time_of_the_whole_model() -> None:
     seen: list[Status] = []
-    watch = EndToEnd(whole, Budget(trials=n_trials), seen.append)
+    watch = EndToEnd(seen.append)
     status = Status(1, 0, 1.0, default_us=100.0, best_us=60.0, kernel="k", first_s=1.0)
     watch(status)
-    if n_trials == 50:
-        assert watch.default_us == whole.times_us[frozenset()] > 0
-        watch.default_us, seen = 1000.0, []
-        watch.progress = seen.append
-        watch(status)
-    assert [each.model_us for each in seen] == told
+    watch.default_us = 1000.0
+    watch(status)
+    assert [each.model_us for each in seen] == [None, 960.0]
+
+
+def test_a_long_search_times_the_model_on_the_way(
+    product_onnx: Path, target: Target, history: StoreHistory
+) -> None:
+    told: list[Status] = []
+    stages: list[str] = []
+    settings = Settings(Budget(trials=50), limits=Limits(budget_us=1e3))
+    how = {"settings": settings, "progress": told.append, "stage": stages.append}
+    report = tune_model(import_model(product_onnx), target, history, **how)  # type: ignore[arg-type]
+    assert [name.partition(" ")[0] for name in stages] == [
+        "plan",
+        "search",
+        "time",
+        "search",
+        "confirm",
+    ]
+    assert told[0].model_us is None
+    assert all(status.model_us is not None for status in told[1:])
+    assert report.default_us is not None
+    assert (report.searched, report.is_finished) == (1.0, True)  # its space is small
+    assert (report.outcome == "search not finished") is False
+
+
+def test_a_budget_of_seconds_holds_for_all_of_it(
+    product_onnx: Path, target: Target, history: StoreHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts: list[float | None] = []
+    run = Tuner.run
+
+    def noted(self: Tuner, budget: Budget, *args: Any, **how: Any) -> None:
+        parts.append(budget.seconds)
+        run(self, replace(budget, trials=2), *args, **how)
+
+    monkeypatch.setattr(Tuner, "run", noted)
+    settings = Settings(Budget(seconds=300.0), limits=Limits(budget_us=1e3))
+    tune_model(import_model(product_onnx), target, history, settings=settings)
+    assert len(parts) == 2
+    assert all(seconds is not None and 180.0 - 60.0 < seconds < 300.0 for seconds in parts)
 
 
 def test_a_target_that_does_not_run_here_is_refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tuning.kernels import MadeUp, product, task
+from tvmfuse.errors import TuningError
 from tvmfuse.tuning.budget import Budget
 from tvmfuse.tuning.confirm import confirm
 from tvmfuse.tuning.history import MemoryHistory
@@ -44,6 +45,15 @@ def test_the_budget_of_trials_is_kept_to_and_progress_told() -> None:
     assert len(measure.asked) == 8
     assert told[-1].best_us == min(map(unrolled, measure.asked))
     assert told[-1].default_us == unrolled(measure.asked[0])
+
+
+def test_a_search_goes_on_after_each_kernel_was_measured_once() -> None:
+    kernels = [task(), task(product(40)), task(product(64))]
+    search = Tuner(kernels, MadeUp(unrolled), MemoryHistory())
+    search.run(Budget(trials=8), once=True)
+    assert [len(kernel.trials) for kernel in search.kernels] == [1, 1, 1]
+    search.run(Budget(trials=8))
+    assert sum(len(kernel.trials) for kernel in search.kernels) == 8
 
 
 def test_no_time_means_no_trial() -> None:
@@ -150,6 +160,38 @@ def test_the_record_that_slows_the_model_down_is_found(culprit: int) -> None:
 def test_what_makes_no_difference_is_not_kept() -> None:
     found = confirm(WINNERS, lambda _old, _new: 1.0)
     assert (found.kept, found.untried) == ([], [])
+
+
+def test_what_gains_nothing_in_its_place_is_not_tried_in_the_whole() -> None:
+    asked: list[set[str]] = []
+
+    def ratio(old: object, new: list[Progress]) -> float:
+        asked.append({kernel.task.name for kernel in new})
+        return 0.9
+
+    keys = [kernel.task.workload.key for kernel in WINNERS]
+    ratios = {keys[0]: 0.7, keys[1]: 1.0, keys[2]: 1.2}  # the fourth could not be timed
+    found = confirm(WINNERS, ratio, lambda _: ratios)  # type: ignore[arg-type]
+    assert asked == [{"0", "3"}]
+    assert ([kernel.task.name for kernel in found.kept], found.untried) == (["0", "3"], [])
+    assert found.ratio == 0.9
+    none = confirm(WINNERS, ratio, lambda _: dict.fromkeys(keys, 1.0))  # type: ignore[arg-type]
+    assert (none.kept, none.untried, none.ratio) == ([], [], 1.0)
+    assert len(asked) == 1
+
+
+def test_where_places_cannot_be_timed_all_are_tried() -> None:
+    def in_place(_: object) -> dict[str, float]:
+        raise TuningError("no clock")
+
+    assert confirm(WINNERS, lambda _old, _new: 0.8, in_place).kept == WINNERS
+
+
+def test_gains_of_parts_are_multiplied() -> None:
+    def ratio(old: list[Progress], new: list[Progress]) -> float:
+        return 1.5 if WINNERS[0] in new else 0.9 ** (len(new) - len(old))
+
+    assert confirm(WINNERS, ratio).ratio == pytest.approx(0.9**3)  # type: ignore[arg-type]
 
 
 def test_without_time_all_are_tried_once_and_the_rest_is_named() -> None:

@@ -166,6 +166,8 @@ def _to_json(report: Report, model: str, target: Target, database: str) -> dict[
         "default_us": report.default_us,
         "tuned_us": report.tuned_us,
         "gain": report.gain,
+        "outcome": report.outcome,
+        "searched": report.searched,
         "untried": list(report.untried),
         "learned": report.learned,
         "kernels": [asdict(kernel) for kernel in report.kernels],
@@ -174,38 +176,46 @@ def _to_json(report: Report, model: str, target: Target, database: str) -> dict[
 
 def _print(report: Report, model: str, target: Target, database: str) -> None:
     rows = [_row(kernel) for kernel in report.kernels if kernel.trials]
-    columns = ("kernel", ">uses", ">trials", ">failed", ">default", ">best", ">gain", "kept")
+    columns = (
+        "kernel",
+        ">uses",
+        ">trials",
+        ">failed",
+        ">default",
+        ">best",
+        ">gain",
+        "kept: changed",
+    )
     console.print_table(f"{model} on {target.spec}", columns, rows)
     status = report.status
     console.print_text(
         f"{console.count(status.trials, 'trial')} in {report.seconds:.0f} s, "
         f"{status.failures} failed; kept in {database}"
     )
-    if report.learned:
-        console.print_text(report.learned)
+    is_changed = any(kernel.is_kept for kernel in report.kernels)
+    if is_changed:
+        console.print_text(
+            f"the whole model: {console.duration(report.default_us or 0.0)} by default, "
+            f"{console.duration(report.tuned_us or 0.0)} with the records kept: "
+            f"{report.gain:.2f}× as fast"
+        )
+    elif report.is_finished:
+        console.print_text("no candidate made the model faster: the default was best already")
+    else:
+        console.print_text("no candidate made the model faster so far")
     if report.untried:
         console.print_text(
-            f"no time was left to try faster candidates of {len(report.untried)} kernels in the "
-            "model; the same command with --resume does"
+            f"no time was left to try faster candidates of "
+            f"{console.count(len(report.untried), 'kernel')} in the model; the same command with "
+            "--resume does"
         )
-    elif not any(kernel.is_kept for kernel in report.kernels):
-        console.print_text(f"no candidate made the model faster: {_why_none(report)}")
-    if not any(kernel.is_kept for kernel in report.kernels):
-        return
-    console.print_text(
-        f"the whole model: {console.duration(report.default_us or 0.0)} by default, "
-        f"{console.duration(report.tuned_us or 0.0)} with the records kept: "
-        f"{report.gain:.2f}× as fast"
-    )
-
-
-def _why_none(report: Report) -> str:
-    if not report.n_unsearched:
-        return "the default was best already"
-    return (
-        f"{report.n_unsearched} of {console.count(len(report.kernels), 'kernel')} had too few "
-        "trials to tell; the same command with --resume and a longer budget goes on"
-    )
+    elif not report.is_finished:
+        console.print_text(
+            f"kernels that take {1 - report.searched:.0%} of the time have had too few trials to "
+            "tell; the same command with --resume and a longer budget goes on"
+        )
+    if report.learned:
+        console.print_text(report.learned)
 
 
 def _row(kernel: KernelReport) -> tuple[object, ...]:
@@ -217,7 +227,7 @@ def _row(kernel: KernelReport) -> tuple[object, ...]:
         console.duration(kernel.default_us),
         console.duration(kernel.best_us),
         f"{kernel.gain:.2f}×",
-        ", ".join(f"{name}={value}" for name, value in kernel.decisions.items())
+        ", ".join(f"{name}={value}" for name, value in kernel.changed.items())
         if kernel.is_kept
         else "",
     )

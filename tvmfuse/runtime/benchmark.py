@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from tvmfuse.runtime.side import Side, Worker, start
 from tvmfuse.runtime.timing import Timing, calls_in, quartiles
@@ -104,8 +104,16 @@ def alternate(
     return Benchmark(timings, versions)
 
 
+class Timed(Protocol):
+    """Something that takes turns: a process, or a model in this one."""
+
+    def times_us(self, calls: int, *, timeout_s: float) -> list[float]:
+        """Run the model ``calls`` times and return the time of each call."""
+        ...
+
+
 def take_turns(
-    workers: Mapping[str, Worker],
+    workers: Mapping[str, Timed],
     *,
     rounds: int = 15,
     round_us: float = 250e3,
@@ -133,7 +141,7 @@ def take_turns(
     return {name: Timing(tuple(medians[name]), calls[name]) for name in medians}
 
 
-def _turn(worker: Worker, calls: int, *, timeout_s: float) -> float:
+def _turn(worker: Timed, calls: int, *, timeout_s: float) -> float:
     """Let one side run while the others rest; return its median in microseconds."""
     worker.times_us(_WARM_UP_CALLS, timeout_s=timeout_s)
     return median(worker.times_us(calls, timeout_s=timeout_s))

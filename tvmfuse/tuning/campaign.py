@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tvmfuse import _pipeline
 from tvmfuse._tvm.threads import in_use as usable_threads
@@ -16,17 +16,14 @@ from tvmfuse.passes.schedule import machine_of
 from tvmfuse.plan import CostModel
 from tvmfuse.targets import Target
 from tvmfuse.tuning.budget import Budget
-from tvmfuse.tuning.confirm import WholeModel, confirm
+from tvmfuse.tuning.confirm import Confirmed, confirm
 from tvmfuse.tuning.history import History
-from tvmfuse.tuning.measure import Limits, Measurer, WorkerMeasurer
+from tvmfuse.tuning.measure import Limits, WorkerMeasurer
 from tvmfuse.tuning.reports import KernelReport, Report
 from tvmfuse.tuning.scratch import scratch
-from tvmfuse.tuning.task import Strategy, Task, tasks_of
+from tvmfuse.tuning.task import Strategy, tasks_of
 from tvmfuse.tuning.tuner import Progress, Status, Tuner
-
-_CONFIRMING = 0.3  # share of the time that is kept for timing the whole model, at most
-_DUELLING = 0.3  # share of that time in which winners are measured again, alone
-_DUELS = 2
+from tvmfuse.tuning.whole_model import WholeModel
 
 
 @dataclass(frozen=True)
@@ -99,39 +96,34 @@ def tune_model(
     settings = settings or Settings()
     start = time.monotonic()
     machine, threads = machine_of(target), usable_threads()
+    options = _pipeline.Options(cost_model=cost_model)
     with (
         WorkerMeasurer(
             target, machine, threads=threads, seed=settings.seed, limits=settings.limits
         ) as measure,  # started first: it loads TVM while the model is prepared
         scratch() as folder,
+        WholeModel(model, target, folder, threads, options=options) as whole,
     ):
         stage("plan")
-        options = _pipeline.Options(cost_model=cost_model)
         prepared = _pipeline.prepare(model.module, target, options=options)
         tasks = tasks_of(prepared, machine, seed=settings.seed, strategy=settings.strategy)
+        how = {"seed": settings.seed, "resume": settings.resume, "target": target.tvm()}
+        tuner = Tuner(tasks, measure, history, **how)
         prepared_s = time.monotonic() - start
-        whole = WholeModel(model, target, folder, threads, options=options)
-        stage(f"search {len(tasks)} kernels")
-        tuner, winners = _search(
-            tasks,
-            target,
-            measure,
-            history,
-            settings,
-            progress=EndToEnd(whole, settings.budget, progress, len(tasks)),
-            used_s=prepared_s,
-        )
+        watch = EndToEnd(progress)
+        _search(tuner, whole, watch, budget=settings.budget, used_s=prepared_s, stage=stage)
+        winners = _winners(tuner, settings.budget, start, build_s=whole.build_s or prepared_s)
         measure.close()  # nothing else runs while the whole model is timed
-        stage(f"confirm {len(winners)} kernels in the model")
-        is_over = _deadline(settings.budget, start)
-        confirmed = confirm(winners, whole.ratio, is_over=is_over)
-        kept = confirmed.kept
-        _keep(tuner.kernels, kept, history, untried=confirmed.untried)
+        stage(f"confirm {_counted(len(winners))} in the model")
+        is_over = _deadline(settings.budget, start, kept_s=whole.build_s)
+        confirmed = confirm(winners, whole.ratio, whole.in_place, is_over=is_over)
+        _keep(tuner.kernels, confirmed, history)
+    default_us = whole.default_us
     return Report(
         status=tuner.status(),
-        kernels=tuple(_reported(kernel, kept) for kernel in tuner.kernels),
-        default_us=whole.times_us.get(frozenset()),
-        tuned_us=whole.times_us.get(frozenset(k.task.workload.key for k in kept)),
+        kernels=tuple(_reported(kernel, confirmed.kept) for kernel in tuner.kernels),
+        default_us=default_us,
+        tuned_us=None if default_us is None else confirmed.ratio * default_us,
         first_s=prepared_s + tuner.status().first_s,
         seconds=time.monotonic() - start,
         untried=tuple(kernel.task.name for kernel in confirmed.untried),
@@ -140,78 +132,77 @@ def tune_model(
 
 @dataclass
 class EndToEnd:
-    """Tells how long an inference takes by the best so far.
+    """Tells how long an inference takes by the best so far, once the model has been timed."""
 
-    The whole model is timed once, when each kernel has been, and each kernel's gain is taken off.
-    """
-
-    whole: WholeModel
-    budget: Budget
     progress: Callable[[Status], None]
-    n_kernels: int = 1
     default_us: float | None = None
-    is_timed: bool = False
 
     def __call__(self, status: Status) -> None:
-        """Hand a status on, with the time of the whole model."""
+        """Hand a status on, with the time of the whole model: each kernel's gain is taken off."""
         if self.default_us is not None:
             model_us = self.default_us - (status.default_us - status.best_us)
             status = replace(status, model_us=max(0.0, model_us))
         self.progress(status)
-        if not self.is_timed and status.trials >= self.n_kernels and _is_long(self.budget):
-            self.is_timed = True
-            with suppress(TuningError):  # it is for the eye alone
-                self.default_us = self.whole.time_default()
-
-
-_LONG_S, _LONG_TRIALS = 120.0, 50
-
-
-def _is_long(budget: Budget) -> bool:
-    """Whether somebody may watch: compiling the model for the eye takes a few seconds."""
-    limits = ((budget.seconds, _LONG_S), (budget.trials, _LONG_TRIALS))
-    return all(given is None or given >= long for given, long in limits)
 
 
 def _search(
-    tasks: tuple[Task, ...],
-    target: Target,
-    measure: Measurer,
-    history: History,
-    settings: Settings,
+    tuner: Tuner,
+    whole: WholeModel,
+    watch: EndToEnd,
     *,
-    progress: Callable[[Status], None],
+    budget: Budget,
     used_s: float,
-) -> tuple[Tuner, list[Progress]]:
-    """Search within what the budget leaves, and return the kernels that gained."""
-    how = {"seed": settings.seed, "resume": settings.resume, "target": target.tvm()}
-    tuner = Tuner(tasks, measure, history, **how)
-    budget, end = settings.budget, math.inf
-    if budget.seconds is not None:
-        # Confirming compiles the model at least twice, which takes as long as preparing did.
-        kept_s = min(_CONFIRMING * budget.seconds, 10.0 + 4.0 * used_s)
-        budget = replace(budget, seconds=max(0.0, budget.seconds - used_s - kept_s))
-        end = time.monotonic() + (budget.seconds or 0.0) + _DUELLING * kept_s
-    tuner.run(budget, progress)
+    stage: Say,
+) -> None:
+    """Measure each kernel once, then the whole model, then what may gain most.
+
+    The whole model is built without any record for the comparison at the end; how long that
+    takes says how much time must be kept for it.
+    """
+    stage(f"search {_counted(len(tuner.kernels))}")
+    tuner.run(_part(budget, used_s, kept_s=2.0 * used_s), watch, once=True)
+    if tuner.is_done(budget) or (budget.trials is not None and budget.trials < _MANY_TRIALS):
+        rest = _part(budget, used_s, kept_s=2.0 * used_s)
+    else:
+        stage("time the model as it is")
+        with suppress(TuningError):  # it is told again where it matters
+            watch.default_us = whole.time_default()
+        rest = _part(budget, used_s, kept_s=2.0 * whole.build_s + _TIMING_S)
+        stage("search on")
+    tuner.run(rest, watch)
+
+
+_MANY_TRIALS = 50  # of fewer, building the model twice would be most of the work
+_TIMING_S = 8.0  # what timing the model and its kernels takes, where these are not large
+_CONFIRMING = 0.4  # share of the time that may be kept for that, at most
+_DUELLING_S, _DUELS = 3.0, 2
+
+
+def _part(budget: Budget, used_s: float, *, kept_s: float) -> Budget:
+    """Return what searching may use of a budget."""
+    if budget.seconds is None:
+        return budget
+    kept_s = min(_CONFIRMING * budget.seconds, kept_s)
+    return replace(budget, seconds=max(0.0, budget.seconds - used_s - kept_s))
+
+
+def _winners(tuner: Tuner, budget: Budget, start: float, *, build_s: float) -> list[Progress]:
+    """Return the kernels that gained, and gain again when they are measured once more."""
+    is_over = _deadline(budget, start, kept_s=2.0 * build_s)
+    end = time.monotonic() + _DUELLING_S
     for kernel in sorted(tuner.kernels, key=lambda each: each.gain_us, reverse=True):
         for _ in range(_DUELS if kernel.has_gain else 0):
-            if time.monotonic() < end:
+            if budget.seconds is None or (time.monotonic() < end and not is_over()):
                 tuner.duel(kernel)
-    return tuner, [kernel for kernel in tuner.kernels if kernel.has_gain]
+    return [kernel for kernel in tuner.kernels if kernel.has_gain]
 
 
-def _keep(
-    kernels: list[Progress],
-    kept: list[Progress],
-    history: History,
-    *,
-    untried: list[Progress],
-) -> None:
+def _keep(kernels: list[Progress], confirmed: Confirmed, history: History) -> None:
     """Mark what is best: the records that helped, and defaults that a whole search did not beat."""
     for kernel in kernels:
-        if kernel in kept and kernel.best is not None:
+        if kernel in confirmed.kept and kernel.best is not None:
             history.commit(kernel.task, kernel.best, is_best=True)
-        elif kernel not in untried and kernel.default is not None and _is_searched(kernel):
+        elif kernel not in confirmed.untried and kernel.default and _is_searched(kernel):
             history.commit(kernel.task, kernel.default, is_best=True)
 
 
@@ -223,8 +214,24 @@ def _is_searched(kernel: Progress) -> bool:
     return is_right and (kernel.search.is_exhausted or len(kernel.search.costs) >= _ENOUGH_TRIALS)
 
 
-def _deadline(budget: Budget, start: float) -> Callable[[], bool]:
-    return lambda: budget.seconds is not None and time.monotonic() - start > budget.seconds
+def _deadline(budget: Budget, start: float, *, kept_s: float) -> Callable[[], bool]:
+    """Return what tells whether less than ``kept_s`` seconds of a budget are left."""
+    if budget.seconds is None:
+        return lambda: False
+    end = start + budget.seconds - kept_s
+    return lambda: time.monotonic() > end
+
+
+def _counted(n_kernels: int) -> str:
+    return "1 kernel" if n_kernels == 1 else f"{n_kernels} kernels"
+
+
+def _changed(kernel: Progress) -> dict[str, Any]:
+    """Return what the fastest decides otherwise than the zero-trial kernel."""
+    if kernel.best is None or kernel.default is None:
+        return {}
+    default = kernel.default.decisions
+    return {name: v for name, v in kernel.best.decisions.items() if default.get(name) != v}
 
 
 def _reported(kernel: Progress, kept: list[Progress]) -> KernelReport:
@@ -238,6 +245,7 @@ def _reported(kernel: Progress, kept: list[Progress]) -> KernelReport:
         default_us=kernel.default_us,
         best_us=kernel.best_us,
         decisions=dict(kernel.best.decisions) if kernel.best else {},
+        changed=_changed(kernel),
         is_kept=kernel in kept,
         is_searched=_is_searched(kernel),
     )

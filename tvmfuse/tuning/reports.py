@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tvmfuse.tuning.tuner import Status
+if TYPE_CHECKING:
+    from tvmfuse.tuning.tuner import Status
+
+MARK = 1.05
+"""A model that is faster than this, or cannot be, has been tuned enough."""
+
+FASTER = "faster"
+A_LITTLE = "a little faster"
+BEST = "default was best already"
+OPEN = "search not finished"
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,8 @@ class KernelReport:
         Time of the kernel without any trial, and of the fastest.
     decisions : dict
         What was decided for the fastest.
+    changed : dict
+        What of it is not as by default.
     is_kept : bool
         Whether the fastest made the whole model faster, so that a compile uses it.
     is_searched : bool
@@ -41,6 +52,7 @@ class KernelReport:
     default_us: float
     best_us: float
     decisions: dict[str, Any]
+    changed: dict[str, Any]
     is_kept: bool
     is_searched: bool
 
@@ -90,6 +102,27 @@ class Report:
         return (self.default_us or 1.0) / (self.tuned_us or self.default_us or 1.0)
 
     @property
-    def n_unsearched(self) -> int:
-        """How many kernels had too few trials to say that their default is best."""
-        return sum(not kernel.is_searched for kernel in self.kernels)
+    def searched(self) -> float:
+        """Share of the kernels' time, from 0 to 1, whose kernels had enough trials.
+
+        Enough to say that nothing is faster than the fastest found.
+        """
+        times_us = {kernel.name: kernel.uses * kernel.default_us for kernel in self.kernels}
+        if not all(times_us.values()):  # some have not been tried once
+            return 0.0
+        searched = [times_us[kernel.name] for kernel in self.kernels if kernel.is_searched]
+        return sum(searched) / sum(times_us.values()) if times_us else 1.0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the rest could not make the model :data:`MARK` times as fast as it is."""
+        return not self.untried and 1.0 - self.searched < 1.0 - 1.0 / MARK
+
+    @property
+    def outcome(self) -> str:
+        """What came of it, in a few words: one of those above."""
+        if self.gain >= MARK:
+            return FASTER
+        if not self.is_finished:
+            return OPEN
+        return A_LITTLE if any(kernel.is_kept for kernel in self.kernels) else BEST

@@ -153,26 +153,52 @@ class Tuner:
         self.kernels = [self._begin(task, seed) for task in tasks]
         self._trials = self._failures = 0
         self._first_s = 0.0
-        self._start = time.monotonic()
+        self._start: float | None = None
 
-    def run(self, budget: Budget, report: Callable[[Status], None] = lambda _: None) -> None:
+    def run(
+        self,
+        budget: Budget,
+        report: Callable[[Status], None] = lambda _: None,
+        *,
+        once: bool = False,
+    ) -> None:
         """Search until the budget is spent or nothing is left.
 
-        What was found stands in :attr:`kernels`, also after an interruption.
+        What was found stands in :attr:`kernels`, also after an interruption. It may go on with
+        another budget: trials and seconds count from its first beginning.
+
+        Parameters
+        ----------
+        budget : Budget
+            When to stop.
+        report : callable
+            Is told where the search stands after each trial.
+        once : bool
+            Whether to stop when each kernel has been measured once.
         """
-        self._start = time.monotonic()
-        while not self._is_done(budget):
+        self._start = self._start or time.monotonic()
+        while not (self.is_done(budget) or (once and self.is_begun)):
             kernel = max(self.kernels, key=lambda each: each.expected_us)
             for trial in self._batch(kernel, budget):
                 self._note(kernel, trial)
                 report(replace(self.status(kernel), spent=self._spent(budget)))
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether each kernel has been measured once."""
+        return all(each.default is not None for each in self.kernels)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the search began."""
+        return 0.0 if self._start is None else time.monotonic() - self._start
 
     def status(self, kernel: Progress | None = None) -> Status:
         """Return where the search stands."""
         return Status(
             trials=self._trials,
             failures=self._failures,
-            seconds=time.monotonic() - self._start,
+            seconds=self.seconds,
             default_us=sum(each.task.uses * each.default_us for each in self.kernels),
             best_us=sum(each.task.uses * each.best_us for each in self.kernels),
             kernel=kernel.task.name if kernel else "",
@@ -225,12 +251,13 @@ class Tuner:
         kernel.trials.append(trial)
         self._trials += 1
         self._failures += trial.median_us is None
-        self._first_s = self._first_s or time.monotonic() - self._start
+        self._first_s = self._first_s or self.seconds
 
-    def _is_done(self, budget: Budget) -> bool:
+    def is_done(self, budget: Budget) -> bool:
+        """Whether a budget is spent, or nothing is left that would be worth it."""
         if self._is_spent(budget) or all(each.expected_us <= 0 for each in self.kernels):
             return True
-        if budget.within is None or any(each.default is None for each in self.kernels):
+        if budget.within is None or not self.is_begun:
             return False
         total_us = sum(each.task.uses * each.best_us for each in self.kernels)
         return sum(each.expected_us for each in self.kernels) < budget.within * total_us
@@ -240,12 +267,11 @@ class Tuner:
 
     def _spent(self, budget: Budget) -> float:
         """Return the share of a budget that is spent."""
-        seconds = time.monotonic() - self._start
         shares = [0.0]
         if budget.trials is not None:
             shares.append(self._trials / budget.trials)
         if budget.seconds is not None:
-            shares.append(seconds / budget.seconds if budget.seconds > 0 else 1.0)
+            shares.append(self.seconds / budget.seconds if budget.seconds > 0 else 1.0)
         return max(shares)
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from tvmfuse._tvm import registers, tvm
 from tvmfuse._tvm.failures import FAILURES
@@ -192,14 +192,22 @@ class Bench:
         return recorder.taken, library
 
 
-def serve(requests: IO[str], replies: IO[str], bench: Bench) -> None:
+class Answering(Protocol):
+    """What a worker process is made of."""
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what one request asks."""
+        ...
+
+
+def serve(requests: IO[str], replies: IO[str], bench: Answering) -> None:
     """Answer requests until there are no more."""
     _reply(replies, {"status": "ready"})
     for line in requests:
         _reply(replies, bench.answer(json.loads(line)))
 
 
-def main(bench: Bench | None = None) -> None:
+def main(bench: Answering | None = None) -> None:
     """Serve on standard input and output; what libraries print goes to standard error."""
     _die_with_parent(int(sys.argv[-1]))
     replies = os.fdopen(os.dup(1), "w")
