@@ -112,6 +112,26 @@ def test_the_kernel_that_weighs_more_gets_the_trials() -> None:
     assert n_trials["heavy"] == 13
 
 
+def test_a_model_that_promises_for_ever_does_not_starve_the_other_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Search, "potential", lambda _: 0.8)
+    search = Tuner([task(uses=10), task(product(40))], MadeUp(lambda _: 100.0), MemoryHistory())
+    search.run(Budget(trials=60))
+    assert min(len(kernel.trials) for kernel in search.kernels) >= 12
+
+
+def test_a_model_that_keeps_its_promises_is_believed() -> None:
+    kernel = winner(0, default_us=100.0, best_us=100.0)
+    kernel.promised = 0.2
+    for best_us, trust in ((90.0, 0.25), (90.0, 0.075)):
+        before_us = kernel.best_us
+        kernel.best = Trial(kernel.task.space.default, "measured", (best_us,))
+        kernel.learn(before_us)
+        assert kernel.trust == pytest.approx(trust)
+        kernel.promised = 0.2
+
+
 def test_one_bad_kernel_does_not_end_a_search() -> None:
     bad, good = task(product(32), uses=10, name="bad"), task(product(40), name="good")
 

@@ -19,6 +19,8 @@ from tvmfuse.tuning.task import Task
 
 _BATCH = 6
 _FIRST_HOPE = 0.3  # share of its time that an unexplored kernel is thought to save
+_FIRST_TRUST = 0.5  # in what a search's model promises
+_LOST_TRUST = 0.3  # what is left of it after a promise of which nothing was kept
 _NOISE = 0.02  # a smaller gain than this is none
 
 
@@ -71,6 +73,11 @@ class Progress:
         The zero-trial kernel, and the fastest.
     hope : float
         Share of its best time that the next batch may save.
+    promised : float
+        Share that the search's model said so.
+    trust : float
+        How far the model is believed: less with each batch that did not keep what it promised,
+        as a model that is wrong about a large space may be wrong for ever.
     """
 
     task: Task
@@ -79,6 +86,8 @@ class Progress:
     default: Trial | None = None
     best: Trial | None = None
     hope: float = _FIRST_HOPE
+    promised: float = 0.0
+    trust: float = _FIRST_TRUST
 
     @property
     def expected_us(self) -> float:
@@ -117,6 +126,15 @@ class Progress:
         self.default = self.default or trial
         if trial.median_us and (self.best is None or trial.median_us < self.best_us):
             self.best = trial
+
+    def learn(self, before_us: float) -> None:
+        """Judge what the next batch may save by the last one, which began at ``before_us``."""
+        gained = 1.0 - self.best_us / before_us
+        if self.promised > _NOISE:
+            kept = _FIRST_TRUST * min(1.0, gained / self.promised)
+            self.trust = max(kept, _LOST_TRUST * self.trust)
+        self.promised = self.search.potential()
+        self.hope = self.trust * self.promised + max(gained, 0.25 * self.hope)
 
 
 class Tuner:
@@ -229,7 +247,8 @@ class Tuner:
                 if key(trial.decisions) == key(task.space.default) or kernel.default:
                     kernel.take(trial)
             if len(search.costs) >= _BATCH:  # what was hoped for then has been tried
-                kernel.hope = 0.5 * search.potential()
+                kernel.promised = search.potential()
+                kernel.hope = kernel.trust * kernel.promised
         return kernel
 
     def _batch(self, kernel: Progress, budget: Budget) -> Iterator[Trial]:
@@ -244,8 +263,7 @@ class Tuner:
             kernel.take(trial)
             yield trial
         if before_us:
-            gained = 1.0 - kernel.best_us / before_us
-            kernel.hope = 0.5 * kernel.search.potential() + max(gained, 0.25 * kernel.hope)
+            kernel.learn(before_us)
 
     def _note(self, kernel: Progress, trial: Trial) -> None:
         kernel.trials.append(trial)
