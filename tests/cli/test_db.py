@@ -61,7 +61,9 @@ def test_show_ranks_the_records_and_ends_with_the_failures(cli: Cli, db: Path) -
     records = cli("db", "show", KEY[:6], "--db", db, "--json").json["records"]
     assert [record["times_us"] for record in records] == [[1000.0], [2000.0], []]
     assert records[2]["reason"] == "10 s passed"
-    assert "rows 6" in text(cli("db", "show", KEY[:6], "--db", db))
+    shown = text(cli("db", "show", KEY[:6], "--db", db))
+    assert "rows 6" in shown
+    assert "timeout: 10 s passed" in shown
 
 
 def test_best_is_what_a_compile_for_this_device_would_use(cli: Cli, db: Path) -> None:

@@ -118,7 +118,7 @@ def show_workload(
             _decisions(record),
             _time(record.median_us),
             _time(record.spread_us),
-            record.status if record.status == "ok" else f"{record.status}: {record.reason}",
+            f"{record.status}: {record.reason}" if record.reason else record.status,
             record.created_at[:19],
         )
         for record in found

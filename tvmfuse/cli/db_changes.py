@@ -127,6 +127,11 @@ def export_records(
         *_lessons(written.n_measurements, written.n_models),
     )
     console.print_text(f"{path} holds {', '.join(counted)} of {store.name}.")
+    if as_format == "tvm-json" and not written.n_records:
+        console.print_text(
+            "TVM's files hold what TVM replays: the best records of its own spaces, which 'tvmfuse "
+            "tune --strategy metaschedule' searches; --format jsonl holds everything."
+        )
     for fault in written.faults:
         console.print_text(f"  {fault}")
 
