@@ -107,7 +107,19 @@ def test_tasks_divide_the_grid_of_tiles(
     )
     assert columns % tasks.columns == 0
     assert rows % tasks.rows == 0
-    assert tasks.columns * tasks.rows <= 16 * machine.cores
+    if tasks.columns * tasks.rows > 16 * machine.cores:  # fewer would leave a core idle
+        counts = [c * r for c in tiling.divisors(columns) for r in tiling.divisors(rows)]
+        few = [count for count in counts if count <= 16 * machine.cores]
+        assert outer * max(few) < machine.cores
+
+
+def test_rows_of_a_large_prime_are_shared_by_the_cores() -> None:
+    machine = Machine(8, 16, cores=2, l2_bytes=1 << 20)
+    found = tiling.choose_tasks(1, 59, machine, column_bytes=1, row_bytes=1)
+    assert found == Tasks(1, 59)
+    assert tiling.task_counts(59, machine) == ((1, 59), 59)
+    assert tiling.task_counts(15, machine) == ((1, 3, 5, 15), 15)
+    assert tiling.task_counts(64, machine) == ((1, 2, 4, 8, 16, 32), 2)
 
 
 @given(extents, extents)

@@ -237,12 +237,29 @@ def choose_tasks(
         return 0.1 * min(rows / machine.l2_bytes, 4.0) if rows > machine.l2_bytes / 2 else 0.0
 
     choices = [
-        Tasks(columns, rows)
-        for columns in divisors(column_tiles)
-        for rows in divisors(row_tiles)
-        if columns * rows <= 16 * machine.cores
+        Tasks(columns, rows) for columns in divisors(column_tiles) for rows in divisors(row_tiles)
     ]
+    few = [t for t in choices if t.columns * t.rows <= 16 * machine.cores]
+    if any(outer * t.columns * t.rows >= machine.cores for t in few):
+        choices = few  # of a large prime there are none, and many tasks are better than one
     return min(choices, key=lambda t: (cost(t), t.columns * t.rows)) if cut else Tasks(1, 1)
+
+
+def task_counts(tiles: int, machine: Machine) -> tuple[tuple[int, ...], int]:
+    """Return into how many equal tasks some tiles may be cut, and which count is best.
+
+    A count is at most 16 for each core; of a large prime, whose tasks would be too few for
+    the cores, it may be the next larger one.
+    """
+    counts = divisors(tiles)
+    options = tuple(count for count in counts if count <= 16 * machine.cores)
+    if options[-1] < machine.cores:
+        options = counts[: len(options) + 1]
+
+    def shared(count: int) -> float:
+        return ceil_div(count, machine.cores) * machine.cores / count
+
+    return options, min(options, key=lambda count: (shared(count), count))
 
 
 def step(rows: int, columns: int) -> float:

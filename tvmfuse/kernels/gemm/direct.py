@@ -16,7 +16,7 @@ from tvmfuse.kernels import approx, blocks, reading
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.gemm.products import flattened, prepared, unflattened
 from tvmfuse.kernels.steps import compute_first
-from tvmfuse.kernels.tiling import Machine, divisors
+from tvmfuse.kernels.tiling import Machine, divisors, task_counts
 
 Tensor = Any  # te.Tensor
 
@@ -114,9 +114,8 @@ def schedule(sch: Schedule, anchor: Block, machine: Machine, choose: Choose) -> 
     _, columns = blocks.tile(sch, anchor)
     i, j = reading.loops_as_read(sch, out, total or anchor)
     pieces = blocks.extent(sch, j) // columns
-    options = tuple(d for d in divisors(pieces) if d <= 16 * machine.cores)
-    even = [d for d in options if d % machine.cores == 0]
-    tasks = choose("column_tasks", options, default=(even or options)[0])
+    options, best = task_counts(pieces, machine)
+    tasks = choose("column_tasks", options, default=best)
     j_task, j_tile, j_in = blocks.split(sch, j, [tasks, None, columns])
     sch.reorder(j_task, j_tile, i, j_in)
     blocks.parallel(sch, [j_task], anchor, choose)

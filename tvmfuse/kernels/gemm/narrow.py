@@ -24,7 +24,7 @@ from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Schedule
 from tvmfuse.kernels.gemm.products import emit_packed, flattened, unflattened
 from tvmfuse.kernels.rows import Rows, reduce, sums
 from tvmfuse.kernels.steps import compute_first
-from tvmfuse.kernels.tiling import Machine, ceil_div, divisors
+from tvmfuse.kernels.tiling import Machine, ceil_div, divisors, task_counts
 
 Tensor = Any  # te.Tensor
 Weight = tuple[Tensor, Tensor, Tensor | None]  # bytes, scales, offsets
@@ -217,9 +217,8 @@ def schedule(sch: Schedule, partial: Block, machine: Machine, choose: Choose) ->
     _, columns = blocks.tile(sch, partial)
     i, j = reading.loops_as_read(sch, out, total)
     panels = ceil_div(blocks.extent(sch, j), columns)
-    options = tuple(d for d in divisors(panels) if d <= 16 * machine.cores)
-    even = [d for d in options if d % machine.cores == 0]
-    tasks = choose("column_tasks", options, default=(even or options)[0])
+    options, best = task_counts(panels, machine)
+    tasks = choose("column_tasks", options, default=best)
     j_task, j_tile, j_in = blocks.split(sch, j, [tasks, None, columns])
     sch.reorder(j_task, j_tile, i, j_in)
     blocks.parallel(sch, [j_task], partial, choose)
