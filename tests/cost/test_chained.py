@@ -74,7 +74,12 @@ def test_rows_that_two_windows_share_are_computed_twice():
 def test_chain_is_not_expected_to_pay_where_winograd_halves_the_convolution(peaks):
     time = Roofline(peaks).predict(candidate(pooled(kernel_size=3)))
     assert time.saved_us < 0
-    assert Roofline(peaks).predict(candidate(pooled(kernel_size=5))).saved_us > 0
+
+
+def test_chain_pays_where_what_lies_between_is_much_beside_the_work(peaks):
+    prior = Roofline(peaks)
+    assert prior.predict(candidate(pooled(channels=8, kernel_size=1, size=224))).saved_us > 0
+    assert prior.predict(candidate(pooled(channels=64, kernel_size=5))).saved_us < 0
 
 
 def perceptron(rows, k=256, hidden=1024, n=256):

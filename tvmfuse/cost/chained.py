@@ -61,9 +61,10 @@ def together(graph: OpGraph) -> tuple[Kernel, ...]:
     """
     first, second = stages(graph)
     (sooner,), (later,) = (kernel.together(part, family=FAMILY) for part in (first, second))
-    times = _overlap(second) * (1.0 if second.ops[0].kind == "matmul" else _CUT_BY_ROWS)
+    times = _overlap(second)
     flops = {kind: amount * times for kind, amount in sooner.flops.items()}
-    effort = {kind: amount * times for kind, amount in sooner.effort.items()}
+    slower = times * (1.0 if second.ops[0].kind == "matmul" else _CUT_BY_ROWS)
+    effort = {kind: amount * slower for kind, amount in sooner.effort.items()}
     wakes = sooner.starts_threads or later.starts_threads
     others = later.activation_bytes - sooner.written_bytes
     parallelism, fetches = _parallelism(second, later), _fetches(second, sooner, later)

@@ -239,9 +239,9 @@ def choose_tasks(
     choices = [
         Tasks(columns, rows) for columns in divisors(column_tiles) for rows in divisors(row_tiles)
     ]
-    few = [t for t in choices if t.columns * t.rows <= 16 * machine.cores]
-    if any(outer * t.columns * t.rows >= machine.cores for t in few):
-        choices = few  # of a large prime there are none, and many tasks are better than one
+    enough = [t for t in choices if outer * t.columns * t.rows >= machine.cores]
+    few = [t for t in enough or choices if t.columns * t.rows <= 16 * machine.cores]
+    choices = few or enough  # of a large prime there are none: many tasks are better than one
     return min(choices, key=lambda t: (cost(t), t.columns * t.rows)) if cut else Tasks(1, 1)
 
 
