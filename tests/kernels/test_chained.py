@@ -42,6 +42,24 @@ def depthwise_pointwise(name: str, geometry: Window, image: tuple[int, ...], fil
     return Case(name, shapes, emit, reference, forms, is_blocked=True)
 
 
+def scaled_pointwise(name: str, image: tuple[int, ...], filters: int) -> Case:
+    def emit(machine: Machine, x: Any, scale: Any, weight: Any) -> Any:
+        def scaled(*i: Any) -> Any:
+            return x[i] * scale[i[0], i[1], 0, 0, i[-1]]
+
+        return chained.emit_pixels(te.compute(x.shape, scaled, name="scaled"), weight, machine)
+
+    def reference(x: Any, scale: Any, weight: Any) -> Any:
+        return conv2d(x * scale, weight)
+
+    def forms(machine: Machine) -> tuple[Any, ...]:
+        b = machine.block
+        return Blocked(b), Blocked(b), ConvWeight(b, b)
+
+    shapes = (image, (*image[:2], 1, 1), (filters, image[1], 1, 1))
+    return Case(name, shapes, emit, reference, forms, is_blocked=True)
+
+
 def conv_pool(name: str, first: Window, pool: Window, image: tuple[int, ...], kind: str) -> Case:
     def emit(machine: Machine, x: Any, weight: Any) -> Any:
         margin = chained.margin(pool, first.out(*image[2:])[0])
@@ -88,6 +106,8 @@ CASES = [
     depthwise_pointwise("depthwise and pointwise", THREE, (2, 20, 12, 14), 24),
     depthwise_pointwise("of stride 2", HALF, (1, 40, 15, 33), 70),
     depthwise_pointwise("of a prime width", THREE, (1, 8, 3, 31), 8),
+    scaled_pointwise("what is scaled and pointwise", (2, 20, 12, 14), 24),
+    scaled_pointwise("scaled, of a prime width", (1, 40, 5, 31), 70),
     conv_pool(
         "convolution and max-pool",
         Window((3, 3), (2, 2), (1, 1, 1, 1)),

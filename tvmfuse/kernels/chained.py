@@ -1,7 +1,8 @@
 """Two anchors, one after the other, in one kernel.
 
 A depthwise convolution and the 1 x 1 convolution that reads it; a convolution and the
-pooling of its result; two matrix products (:mod:`chained_rows`). A task takes some rows
+pooling of its result; two matrix products (:mod:`chained_rows`); a 1 x 1 convolution and
+what is computed of each pixel before it (:mod:`chained_pixels`). A task takes some rows
 of the second one. For a few of them at a time it computes the rows of the first one that
 they read (its *stage*, with all that stands between the two) into scratch that stays in
 the second-level cache, and then reads it from there, so what lies between never meets
@@ -19,7 +20,7 @@ from typing import Any
 
 from tvmfuse._tvm import te, tirx
 from tvmfuse.errors import LoweringError
-from tvmfuse.kernels import blocks, chained_rows, conv, gemm, image, window
+from tvmfuse.kernels import blocks, chained_pixels, chained_rows, conv, gemm, image, window
 from tvmfuse.kernels.blocks import FAMILY, ROLE, TILE, Block, Choose, Loop, Schedule
 from tvmfuse.kernels.choices import prefixed
 from tvmfuse.kernels.image import Window
@@ -77,6 +78,26 @@ def emit_pointwise(x: Tensor, weight: Tensor, machine: Machine) -> Tensor:
     )
     shape = (batch, out_blocks, height, width, block_out)
     return te.compute(shape, lambda *i: result[i], name="crop")
+
+
+def emit_pixels(x: Tensor, weight: Tensor, machine: Machine) -> Tensor:
+    """Emit a 1 x 1 convolution of pixels that the same kernel computes one by one.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, in / b, height, width, b), computed element by element.
+    weight : te.Tensor
+        (out / b, in / b, 1, 1, b, b).
+    machine : Machine
+        The device.
+
+    Returns
+    -------
+    te.Tensor
+        (n, out / b, height, width, b).
+    """
+    return conv.emit_pointwise(x, weight, machine, staged=_kept())
 
 
 def emit_product(x: Tensor, panels: Tensor, n: int, machine: Machine, *, rows: int) -> Tensor:
@@ -158,6 +179,9 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     """
     blocks.inline_all(sch)
     anchors, stage = blocks.find_all(sch, "anchor"), blocks.find(sch, _STAGE)
+    if len(anchors) == 1 and stage is not None:
+        chained_pixels.schedule(sch, anchors[0], stage, machine, choose)
+        return
     if len(anchors) != 2 or stage is None:
         raise LoweringError(f"a chain of two anchors is required, but found {len(anchors)}")
     first, second = anchors

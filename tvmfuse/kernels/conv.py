@@ -19,6 +19,7 @@ convolution of stride 1 reads its pixels as one row, clamped at its end.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from tvmfuse._tvm import te
@@ -78,7 +79,7 @@ def emit(
     _, _, height, width, _ = (int(d) for d in x.shape)
     out_h, out_w = window.out(height, width)
     if window.is_pointwise and margin is None:
-        return _emit_pointwise(x, weight, machine, groups=groups)
+        return emit_pointwise(x, weight, machine, groups=groups)
     out_blocks, in_blocks, kernel_h, kernel_w, block_in, block_out = (int(d) for d in weight.shape)
     depth = in_blocks * kernel_h * kernel_w * block_in
     if margin is None:
@@ -111,8 +112,35 @@ def emit(
     )
 
 
-def _emit_pointwise(x: Tensor, weight: Tensor, machine: Machine, *, groups: int) -> Tensor:
-    batch, _, height, width, _ = (int(d) for d in x.shape)
+def emit_pointwise(
+    x: Tensor,
+    weight: Tensor,
+    machine: Machine,
+    *,
+    groups: int = 1,
+    staged: Mapping[str, Any] | None = None,
+) -> Tensor:
+    """Emit a 1 x 1 convolution of every pixel.
+
+    Parameters
+    ----------
+    x : te.Tensor
+        (n, in / b, height, width, b), of any float type.
+    weight : te.Tensor
+        (out / b, in / groups / b, 1, 1, b, b), of that type.
+    machine : Machine
+        The device.
+    groups : int
+        Channel groups; blocks may not straddle them.
+    staged : Mapping of str to object, optional
+        Attributes of a block that first gathers the pixels, which the same kernel computes.
+
+    Returns
+    -------
+    te.Tensor
+        (n, out / b, height, width, b), float32.
+    """
+    batch, channel_blocks, height, width, _ = (int(d) for d in x.shape)
     out_blocks, in_blocks, _, _, block_in, block_out = (int(d) for d in weight.shape)
     pixels = height * width
     depth = in_blocks * block_in
@@ -126,10 +154,11 @@ def _emit_pointwise(x: Tensor, weight: Tensor, machine: Machine, *, groups: int)
         return approx.cast(x[n, block, at // width, at % width, i], "float32")
 
     read: Any = pixel
-    if str(x.dtype) != "float32":
+    if staged is not None or str(x.dtype) != "float32":
         # Pixels are read one by one, once for each channel block: they are converted before.
-        shape = (batch, x.shape[1], rounded, block_in)
-        read = te.compute(shape, pixel, name="pad", attrs={ROLE: "pad"})
+        attrs = {ROLE: "pad"} if staged is None else dict(staged)
+        shape = (batch, channel_blocks, rounded, block_in)
+        read = te.compute(shape, pixel, name="pad" if staged is None else "stage", attrs=attrs)
 
     def term(n: Any, o: Any, p: Any, oi: Any) -> Any:
         factor = approx.cast(weight[o, c, 0, 0, ci, oi], "float32")
@@ -164,7 +193,7 @@ def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
         width = blocks.extent(sch, sch.get_loops(out)[3])
         sch.transform_block_layout(out, lambda n, o, h, w, oi: [n, o, h * width + w, oi])
     n, o, *pixels, oi = sch.get_loops(out)
-    tasks = _tasks(sch, anchor, tile, machine, choose)
+    tasks = choose_cut(sch, anchor, tile, machine, choose)
     o_task, o_tile, o_in = blocks.split(sch, o, [tasks.columns, None, tile.blocks])
     if is_flat:
         p_task, p_tile, p_in = blocks.split(sch, pixels[0], [tasks.rows, None, tile.width])
@@ -231,7 +260,10 @@ def _vector_block(sch: Schedule, loop: Loop, machine: Machine) -> None:
     blocks.vectorize(sch, loop, machine.lanes)
 
 
-def _tasks(sch: Schedule, anchor: Block, tile: ConvTile, machine: Machine, choose: Choose) -> Tasks:
+def choose_cut(
+    sch: Schedule, anchor: Block, tile: ConvTile, machine: Machine, choose: Choose
+) -> Tasks:
+    """Choose how a convolution is cut into tasks, by channels and by pixels."""
     batch, out_blocks, rows, *columns, block_out = blocks.axis_extents(sch, anchor, reduced=False)
     is_flat, width = not columns, math.prod(columns)
     sums = blocks.axis_extents(sch, anchor, reduced=True)

@@ -1,4 +1,4 @@
-"""Two anchors, one after the other, with what stands between and behind them."""
+"""A stage and the anchor that reads it, with what stands between and behind them."""
 
 from __future__ import annotations
 
@@ -46,6 +46,16 @@ def is_packed_conv(flow: Dataflow, position: int) -> bool:
     call = flow.value(position)
     is_constant = isinstance(call.args[1], tvm.ir.GenericConst)
     return is_constant and is_image(flow, position) and str(call.attrs.kernel_layout) == "OIHW"
+
+
+def is_whole_pointwise(flow: Dataflow, position: int) -> bool:
+    """Whether a binding is a packed convolution of 1 x 1 that reads every channel and pixel."""
+    if not is_packed_conv(flow, position):
+        return False
+    call = flow.value(position)
+    is_one_pixel = (operators.shape(call.args[1]) or ())[2:] == (1, 1)
+    is_whole = set(map(int, call.attrs.strides)) == {1} and not any(map(int, call.attrs.padding))
+    return is_one_pixel and is_whole and int(call.attrs.groups) == 1
 
 
 def is_image(flow: Dataflow, position: int) -> bool:

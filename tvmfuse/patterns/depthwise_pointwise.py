@@ -17,7 +17,7 @@ import numpy as np
 
 from tvmfuse.patterns import operators, references
 from tvmfuse.patterns.base import Case, Generator, Match, Operand
-from tvmfuse.patterns.chains import chains, is_packed_conv, matches
+from tvmfuse.patterns.chains import chains, is_packed_conv, is_whole_pointwise, matches
 from tvmfuse.patterns.dataflow import Dataflow
 
 _PADDED: Mapping[str, Any] = {"padding": (1, 1, 1, 1), "groups": 12}
@@ -129,7 +129,7 @@ class DepthwisePointwise(Generator):
         for first in range(len(flow.bindings)):
             if _is_depthwise(flow, first):
                 for second, members in chains(flow, first):
-                    if _is_pointwise(flow, second):
+                    if is_whole_pointwise(flow, second):
                         yield from matches(flow, members, second)
 
 
@@ -139,12 +139,3 @@ def _is_depthwise(flow: Dataflow, position: int) -> bool:
     call = flow.value(position)
     image, weight = (operators.shape(arg) or () for arg in call.args)
     return int(call.attrs.groups) == weight[0] == image[1] != 1
-
-
-def _is_pointwise(flow: Dataflow, position: int) -> bool:
-    if not is_packed_conv(flow, position):
-        return False
-    call = flow.value(position)
-    is_one_pixel = (operators.shape(call.args[1]) or ())[2:] == (1, 1)
-    is_whole = set(map(int, call.attrs.strides)) == {1} and not any(map(int, call.attrs.padding))
-    return is_one_pixel and is_whole and int(call.attrs.groups) == 1

@@ -30,6 +30,7 @@ from tvmfuse.patterns.quantised import Quantised
 from tvmfuse.patterns.recompute import Recompute
 from tvmfuse.patterns.rope import Rope
 from tvmfuse.patterns.row_statistics import RowStatistics
+from tvmfuse.patterns.scaled_pointwise import ScaledPointwise
 from tvmfuse.patterns.siblings import Siblings
 from tvmfuse.patterns.softmax import Softmax
 from tvmfuse.patterns.transposed_matmul import TransposedMatmul
@@ -126,6 +127,7 @@ def builtin() -> Registry:
         NormLinear(),
         LinearLinear(),
         DepthwisePointwise(),
+        ScaledPointwise(),
         ConvPool(),
     )
     generic = (Siblings(), RowStatistics(), Level(), Elementwise(), Prologue(), Recompute())

@@ -33,7 +33,7 @@ def conv(rewriter: Rewriter, call: Any, var: Var) -> tuple[Expr, Form]:
         raise NotRewritable("a chain needs constant weights")
     ways = float_ways(rewriter, call, var)
     is_second = rewriter.form_of(call.args[0]) is not None
-    way = _from_stage(call, ways) if is_second else _for_stage(rewriter, ways, var)
+    way = _from_stage(rewriter, call, ways) if is_second else _for_stage(rewriter, ways, var)
     return call_of(rewriter, call, way), blocked
 
 
@@ -115,16 +115,22 @@ def _has_rows(operand: Any, rewriter: Rewriter) -> bool:
     )
 
 
-def _from_stage(call: Any, ways: Sequence[Way]) -> Way:
-    """Return how the second of two convolves."""
+def _from_stage(rewriter: Rewriter, call: Any, ways: Sequence[Way]) -> Way:
+    """Return how the second of two convolves, or the only one, behind what it reads."""
     geometry = window_of(call.attrs, shape_of(call.args[1])[2:])
     if not geometry.is_pointwise or int(call.attrs.groups) != 1:
         raise NotRewritable("the second convolution of a chain must be 1 x 1")
-    return replace(ways[0], emit=_pointwise)
+    bindings = rewriter.function.body.blocks[0].bindings
+    convs = [b for b in bindings if operator(b.value) == operator(call)]
+    return replace(ways[0], emit=_pointwise if len(convs) > 1 else _pixels)
 
 
 def _pointwise(x: Any, weight: Any, _geometry: Window, machine: Machine) -> Any:
     return chained.emit_pointwise(x, weight, machine)
+
+
+def _pixels(x: Any, weight: Any, _geometry: Window, machine: Machine) -> Any:
+    return chained.emit_pixels(x, weight, machine)
 
 
 def _is_depthwise(way: Way) -> bool:
