@@ -45,6 +45,20 @@ def _grouped(op: Any, q: Any, k: Any, v: Any) -> Any:
     return of_repeated(op, q, repeated(op, k), repeated(op, v))
 
 
+def _grouped_turned(op: Any, q: Any, k: Any, v: Any) -> Any:
+    return of_turned(op, q, k, v, [0, 1, 2, 4, 3])
+
+
+def of_turned(op: Any, q: Any, k: Any, v: Any, axes: list[int]) -> Any:
+    """Attention to keys that are repeated, then turned, then merged, as in canonical form."""
+    batch, heads, rows, width = (int(d) for d in k.ty.shape)
+    wide = op.broadcast_to(
+        op.reshape(k, (batch, heads, 1, rows, width)), (batch, heads, 2, rows, width)
+    )
+    keys = op.reshape(op.permute_dims(wide, axes), (batch, 2 * heads, width, rows))
+    return op.matmul(op.nn.softmax(op.matmul(q, keys), axis=-1), repeated(op, v))
+
+
 def _grouped_reference(q: Any, k: Any, v: Any) -> Any:
     k, v = np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1)
     return _softmax(q @ k.transpose(0, 1, 3, 2)) @ v
@@ -120,6 +134,12 @@ CASES = (
         "two query heads to a key head",
         {"q": Operand((2, 6, 5, 4)), "k": Operand((2, 3, 7, 4)), "v": Operand((2, 3, 7, 6))},
         graph=_grouped,
+        reference=_grouped_reference,
+    ),
+    Case(
+        "two query heads to a key head, its keys turned",
+        {"q": Operand((2, 6, 5, 4)), "k": Operand((2, 3, 7, 4)), "v": Operand((2, 3, 7, 6))},
+        graph=_grouped_turned,
         reference=_grouped_reference,
     ),
     Case("rank 3, nothing transposed", ROWS, graph=plain, reference=_plain_reference),

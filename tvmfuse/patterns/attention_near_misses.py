@@ -14,6 +14,7 @@ from tvmfuse.patterns.attention_examples import (
     guarded_by_mask,
     guarded_by_nan,
     of_repeated,
+    of_turned,
     plain,
     repeated,
 )
@@ -224,6 +225,11 @@ NEAR_MISSES = (
         "heads are repeated in turns",
         {"q": Operand((2, 4, 5, 4)), "k": Operand((2, 2, 7, 4)), "v": Operand((2, 2, 7, 6))},
         graph=lambda op, q, k, v: of_repeated(op, q, _in_turns(op, k), _in_turns(op, v)),
+    ),
+    Case(
+        "heads are repeated in turns, their keys turned",
+        {"q": Operand((2, 4, 5, 4)), "k": Operand((2, 2, 7, 4)), "v": Operand((2, 2, 7, 6))},
+        graph=lambda op, q, k, v: of_turned(op, q, k, v, [0, 2, 1, 4, 3]),
     ),
     _repeated_otherwise("heads are filled up with zeros", _filled_up),
     _repeated_otherwise("an axis is inserted, not reshaped", _expanded),

@@ -16,6 +16,8 @@ from tvmfuse.patterns.dataflow import Dataflow
 _TRANSPOSE = "relax.permute_dims"
 _STEPS = frozenset({"relax.add", "relax.divide", "relax.multiply", "relax.subtract", "relax.where"})
 _RANKS = (3, 4)
+_TURNED = (0, 1, 2, 4, 3)  # rows and columns of what is parted into groups of heads
+_SWAPPED = (0, 1, 3, 2)
 
 
 @dataclass(frozen=True)
@@ -120,15 +122,22 @@ def _shared_heads(
 
 
 def _before_repeat(flow: Dataflow, view: View) -> tuple[View, int, list[int]] | None:
-    """Take ``reshape(broadcast_to(reshape(x)))`` apart that repeats heads, the second axis."""
+    """Take ``reshape(broadcast_to(reshape(x)))`` apart that repeats heads, the second axis.
+
+    In canonical form, the transpose of keys stands before the outer reshape.
+    """
     merge = flow.position.get(view.value)
-    spread = _source_of_view(flow, merge, "relax.reshape")
+    last = _source_of_view(flow, merge, "relax.reshape")
+    turned = _source_of_view(flow, last, _TRANSPOSE)
+    spread = last if turned is None else turned
     part = _source_of_view(flow, spread, "relax.broadcast_to")
-    if merge is None or spread is None or part is None or flow.operators[part] != "relax.reshape":
+    if merge is None or last is None or spread is None or part is None:
         return None
     source = flow.value(part).args[0]
     whole, merged = flow.shapes[spread], flow.shapes[merge]
-    if whole is None or len(whole) != max(_RANKS) + 1:
+    if flow.operators[part] != "relax.reshape" or whole is None or len(whole) != max(_RANKS) + 1:
+        return None
+    if turned is not None and _axes(flow.value(last), len(whole)) != _TURNED:
         return None
     batch, heads, group, *rest = whole
     is_repeat = (
@@ -136,15 +145,14 @@ def _before_repeat(flow: Dataflow, view: View) -> tuple[View, int, list[int]] | 
         and isinstance(group, int)
         and operators.shape(source) == (batch, heads, *rest)
         and flow.shapes[part] == (batch, heads, 1, *rest)
-        and merged == (batch, heads * group, *rest)
+        and merged == (batch, heads * group, *(rest if turned is None else rest[::-1]))
     )
-    users = [set(flow.users[i]) for i in (merge, spread, part)]
-    is_own = all(len(u) == 1 for u in users) and not {merge, spread, part} & flow.escaping
-    return (
-        (View(source, view.axes), int(group), [part, spread, merge])
-        if is_repeat and is_own
-        else None
-    )
+    inside = sorted({part, spread, last, merge})
+    is_read_once = all(len(set(flow.users[i])) == 1 for i in inside)
+    if not is_repeat or not is_read_once or flow.escaping.intersection(inside):
+        return None
+    axes = view.axes if turned is None else tuple(_SWAPPED[axis] for axis in view.axes)
+    return View(source, axes), int(group), inside
 
 
 def _source_of_view(flow: Dataflow, position: int | None, operator: str) -> int | None:
