@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from tvmfuse.tuning.ranker import Quadratic, Sample
+from tvmfuse.tuning.ranker import GaussianProcess, Quadratic, Ranker, Sample
 from tvmfuse.tuning.space import Axis, Point, Space, key
 from tvmfuse.tuning.strategy import Search
 
@@ -106,7 +107,35 @@ def test_the_potential_falls_to_nothing() -> None:
     assert begun > search.potential() == 0.0
 
 
-def test_the_model_follows_a_parabola() -> None:
+@pytest.mark.parametrize("model", [GaussianProcess(noise=1e-6), Quadratic(stiffness=1e-6)])
+def test_the_models_follow_a_parabola(model: Ranker) -> None:
     samples = [Sample((x / 10,), (x / 10 - 0.3) ** 2) for x in range(11)]
-    predict = Quadratic(stiffness=1e-6).fit(samples)
+    predict = model.fit(samples)
     assert predict([(0.3,), (0.8,)]) == pytest.approx([0.0, 0.25], abs=1e-3)
+    assert predict([(0.35,)]) == pytest.approx([0.0025], abs=0.01)
+
+
+def test_the_model_promises_nothing_where_nothing_was_measured() -> None:
+    costs = [0.0, -0.1, -0.2, -0.3]  # falling, towards an end that nobody has seen
+    predict = GaussianProcess().fit([Sample((x / 10,), cost) for x, cost in enumerate(costs)])
+    assert -0.3 < predict([(1.0,)])[0] < 0.0
+
+
+def test_a_failure_or_an_outlier_does_not_flatten_the_rest() -> None:
+    good = [Sample((x / 10,), 0.1 * abs(x - 3)) for x in range(8)]
+    for worst in (2.0, 20.0):
+        predict = GaussianProcess().fit([*good, Sample((1.0,), worst)])
+        order = np.argsort(predict([(x / 10,) for x in range(8)]))
+        assert order[0] == 3
+
+
+def test_a_sample_of_little_weight_gives_way_to_one_of_the_kernel() -> None:
+    samples = [Sample((0.0,), 0.0), Sample((0.5,), -0.1), Sample((1.0,), 0.3)]
+    lent = [Sample((0.5,), 0.4, weight=0.2)]
+    (both,) = GaussianProcess().fit([*samples, *lent])([(0.5,)])
+    assert both == pytest.approx(-0.1, abs=0.05)
+
+
+def test_one_sample_and_a_space_without_axes_are_enough() -> None:
+    assert GaussianProcess().fit([Sample((0.5,), 0.2)])([(0.1,)]) == pytest.approx([0.2])
+    assert GaussianProcess().fit([Sample((), 0.2)])([(), ()]) == pytest.approx([0.2, 0.2])

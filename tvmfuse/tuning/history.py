@@ -26,7 +26,7 @@ VERSIONS: Mapping[str, int] = {
 }
 """Version of each family's decisions: raised when a record of the old ones no longer fits."""
 
-_MOST_SIMILAR = 2000  # records of other kernels that a search starts from
+_MOST_SIMILAR = 400  # records of other kernels that a search starts from
 _SIMILAR_WEIGHT = 0.2
 
 

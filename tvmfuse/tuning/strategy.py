@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 
-from tvmfuse.tuning.ranker import Predict, Quadratic, Ranker, Sample
+from tvmfuse.tuning.ranker import GaussianProcess, Predict, Quadratic, Ranker, Sample
 from tvmfuse.tuning.space import Point, Space, distinct, key
 
 _POOL = 2048  # points that are ranked at once
@@ -30,14 +30,17 @@ class Search:
     seed : int
         Chooses what is drawn.
     ranker : Ranker
-        Learns from measurements.
+        Learns from measurements what to measure next.
+    outlook : Ranker
+        Learns from them how much may be left to gain, so it must look beyond them.
     prior : sequence of Sample
         Records of similar kernels.
     """
 
     space: Space
     seed: int = 0
-    ranker: Ranker = field(default_factory=Quadratic)
+    ranker: Ranker = field(default_factory=GaussianProcess)
+    outlook: Ranker = field(default_factory=Quadratic)
     prior: Sequence[Sample] = ()
     costs: dict[tuple[tuple[str, object], ...], float | None] = field(default_factory=dict)
     _points: list[Point] = field(default_factory=list)
@@ -105,7 +108,7 @@ class Search:
     def potential(self) -> float:
         """Return the share of the best time that the model expects still to be saved."""
         left = self._left()
-        predict = self._predict()
+        predict = self._predict(self.outlook)
         if not left or predict is None:
             return 0.0
         best = min(predict([self.space.position(point) for point in left]))
@@ -125,7 +128,7 @@ class Search:
 
     def _ranked(self, left: list[Point]) -> list[Point]:
         """Return what is left, the most promising first; nothing while too little is known."""
-        predict = self._predict()
+        predict = self._predict(self.ranker)
         if (
             predict is None
             or not left
@@ -135,10 +138,10 @@ class Search:
         order = np.argsort(predict([self.space.position(point) for point in left]), kind="stable")
         return [left[i] for i in order]
 
-    def _predict(self) -> Predict | None:
+    def _predict(self, ranker: Ranker) -> Predict | None:
         if not math.isfinite(self.best_us):
             return None
-        return self.ranker.fit([*self._samples(), *self.prior])
+        return ranker.fit([*self._samples(), *self.prior])
 
     def _samples(self) -> list[Sample]:
         times = [self.costs[key(point)] for point in self._points]
