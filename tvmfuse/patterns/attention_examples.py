@@ -59,6 +59,16 @@ def of_turned(op: Any, q: Any, k: Any, v: Any, axes: list[int]) -> Any:
     return op.matmul(op.nn.softmax(op.matmul(q, keys), axis=-1), repeated(op, v))
 
 
+def spread_out(op: Any, x: Any, times: int = 6) -> Any:
+    """Repeat the only head, the second axis."""
+    batch, _, *rest = (int(d) for d in x.ty.shape)
+    return op.broadcast_to(x, (batch, times, *rest))
+
+
+def _sole_head(op: Any, q: Any, k: Any, v: Any) -> Any:
+    return of_repeated(op, q, spread_out(op, k), spread_out(op, v))
+
+
 def _grouped_reference(q: Any, k: Any, v: Any) -> Any:
     k, v = np.repeat(k, 2, axis=1), np.repeat(v, 2, axis=1)
     return _softmax(q @ k.transpose(0, 1, 3, 2)) @ v
@@ -141,6 +151,12 @@ CASES = (
         {"q": Operand((2, 6, 5, 4)), "k": Operand((2, 3, 7, 4)), "v": Operand((2, 3, 7, 6))},
         graph=_grouped_turned,
         reference=_grouped_reference,
+    ),
+    Case(
+        "one key head for all query heads",
+        {"q": Operand((2, 6, 5, 4)), "k": Operand((2, 1, 7, 4)), "v": Operand((2, 1, 7, 6))},
+        graph=_sole_head,
+        reference=lambda q, k, v: _softmax(q @ k.transpose(0, 1, 3, 2)) @ v,
     ),
     Case("rank 3, nothing transposed", ROWS, graph=plain, reference=_plain_reference),
     Case(

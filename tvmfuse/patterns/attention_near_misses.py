@@ -17,6 +17,7 @@ from tvmfuse.patterns.attention_examples import (
     of_turned,
     plain,
     repeated,
+    spread_out,
 )
 from tvmfuse.patterns.base import Case, Operand
 
@@ -94,6 +95,24 @@ def _as_rows(op: Any, x: Any) -> Any:
         op.reshape(x, (batch, heads, 1, rows, width)), (batch, heads, 2, rows, width)
     )
     return op.reshape(wide, (batch, heads, 2 * rows, width))
+
+
+def _beside_heads(op: Any, q: Any, k: Any, v: Any) -> Any:
+    """Repeat keys that lie before their heads."""
+    keys, values = op.permute_dims(repeated(op, k), [0, 2, 3, 1]), repeated(op, v)
+    return op.matmul(
+        op.nn.softmax(op.matmul(q, keys), axis=-1), op.permute_dims(values, [0, 2, 1, 3])
+    )
+
+
+def _of_one_batch(op: Any, x: Any) -> Any:
+    _, _, *rest = (int(d) for d in x.ty.shape)
+    return op.broadcast_to(x, (2, 6, *rest))
+
+
+def _sole_head_too(op: Any, q: Any, k: Any, v: Any) -> Any:
+    keys = spread_out(op, k)
+    return of_repeated(op, q, keys, spread_out(op, v)), keys
 
 
 def _repeated_too(op: Any, q: Any, k: Any, v: Any) -> Any:
@@ -241,10 +260,35 @@ NEAR_MISSES = (
     _repeated_otherwise(
         "keys are repeated, not heads", _as_rows, {**_GROUPS, "q": Operand((2, 3, 5, 4))}
     ),
+    Case(
+        "each row is repeated",
+        {"q": Operand((3, 5, 4)), "k": Operand((3, 2, 8)), "v": Operand((3, 4, 6))},
+        graph=lambda op, q, k, v: plain(op, q, repeated(op, k), repeated(op, v)),
+    ),
+    Case(
+        "keys are repeated before their heads go first",
+        {"q": Operand((2, 3, 5, 4)), "k": Operand((2, 4, 3, 4)), "v": Operand((2, 4, 3, 6))},
+        graph=_beside_heads,
+    ),
     _repeated_otherwise(
-        "each key is repeated",
-        repeated,
-        {"q": Operand((3, 5, 4)), "k": Operand((3, 7, 4)), "v": Operand((3, 7, 6))},
+        "one batch of one head for all",
+        _of_one_batch,
+        {**_GROUPS, "k": Operand((1, 1, 7, 4)), "v": Operand((1, 1, 7, 6))},
+    ),
+    Case(
+        "one row is repeated",
+        {"q": Operand((2, 3, 5)), "k": Operand((2, 1, 5)), "v": Operand((2, 1, 6))},
+        graph=lambda op, q, k, v: plain(op, q, spread_out(op, k, 5), spread_out(op, v, 5)),
+    ),
+    _repeated_otherwise(
+        "the only head is tiled",
+        lambda op, x: op.tile(x, (1, 6, 1, 1)),
+        {**_GROUPS, "k": Operand((2, 1, 7, 4)), "v": Operand((2, 1, 7, 6))},
+    ),
+    Case(
+        "the only head of keys, repeated, is a result, too",
+        {**_GROUPS, "k": Operand((2, 1, 7, 4)), "v": Operand((2, 1, 7, 6))},
+        graph=_sole_head_too,
     ),
     Case("repeated keys are a result, too", _GROUPS, graph=_repeated_too),
     Case("what is repeated is read elsewhere", _GROUPS, graph=_repeat_read),

@@ -122,16 +122,42 @@ def _shared_heads(
 
 
 def _before_repeat(flow: Dataflow, view: View) -> tuple[View, int, list[int]] | None:
-    """Take ``reshape(broadcast_to(reshape(x)))`` apart that repeats heads, the second axis.
+    """Return what is repeated along the heads, how often, and by which bindings."""
+    last = flow.position.get(view.value)
+    if last is None or view.axes[1] != 1:
+        return None
+    found = _sole_head(flow, view, last) or _parted_heads(flow, view, last)
+    if found is None:
+        return None
+    repeats = found[2]
+    is_own = not flow.escaping.intersection(repeats) and all(
+        len(set(flow.users[i])) == 1 for i in repeats
+    )
+    return found if is_own else None
+
+
+def _sole_head(flow: Dataflow, view: View, spread: int) -> tuple[View, int, list[int]] | None:
+    """Take ``broadcast_to(x)`` apart that repeats the only head."""
+    if flow.operators[spread] != "relax.broadcast_to":
+        return None
+    source, whole = flow.value(spread).args[0], flow.shapes[spread]
+    if whole is None or len(whole) != max(_RANKS):
+        return None
+    batch, heads, *rest = whole
+    is_repeat = isinstance(heads, int) and operators.shape(source) == (batch, 1, *rest)
+    return (View(source, view.axes), int(heads), [spread]) if is_repeat else None
+
+
+def _parted_heads(flow: Dataflow, view: View, merge: int) -> tuple[View, int, list[int]] | None:
+    """Take ``reshape(broadcast_to(reshape(x)))`` apart that repeats each head.
 
     In canonical form, the transpose of keys stands before the outer reshape.
     """
-    merge = flow.position.get(view.value)
     last = _source_of_view(flow, merge, "relax.reshape")
     turned = _source_of_view(flow, last, _TRANSPOSE)
     spread = last if turned is None else turned
     part = _source_of_view(flow, spread, "relax.broadcast_to")
-    if merge is None or last is None or spread is None or part is None:
+    if last is None or spread is None or part is None:
         return None
     source = flow.value(part).args[0]
     whole, merged = flow.shapes[spread], flow.shapes[merge]
@@ -147,12 +173,9 @@ def _before_repeat(flow: Dataflow, view: View) -> tuple[View, int, list[int]] | 
         and flow.shapes[part] == (batch, heads, 1, *rest)
         and merged == (batch, heads * group, *(rest if turned is None else rest[::-1]))
     )
-    inside = sorted({part, spread, last, merge})
-    is_read_once = all(len(set(flow.users[i])) == 1 for i in inside)
-    if not is_repeat or not is_read_once or flow.escaping.intersection(inside):
-        return None
     axes = view.axes if turned is None else tuple(_SWAPPED[axis] for axis in view.axes)
-    return View(source, axes), int(group), inside
+    inside = sorted({part, spread, last, merge})
+    return (View(source, axes), int(group), inside) if is_repeat else None
 
 
 def _source_of_view(flow: Dataflow, position: int | None, operator: str) -> int | None:
