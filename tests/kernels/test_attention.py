@@ -123,6 +123,13 @@ def test_keys_that_nobody_sees_are_never_read() -> None:
     assert not np.isnan(found[0, 600:]).any()
 
 
+@pytest.mark.parametrize("queries", [1, 40])
+def test_a_sum_over_no_keys_is_zero(queries: int) -> None:
+    tensors = kernel(MACHINE, (1, 2, queries, 0, 8, 8))
+    found = run(tensors, operands(tensors), MACHINE, family="attention")
+    np.testing.assert_array_equal(found, np.zeros((1, queries, 2, 8)))
+
+
 def test_large_scores_do_not_overflow() -> None:
     tensors = kernel(MACHINE, (1, 2, 9, 20, 8, 8))
     check(tensors, operands(tensors, magnitude=300.0), MACHINE)

@@ -49,12 +49,13 @@ def weight(*shape: int) -> Any:
     return te.placeholder(shape, name="weight")
 
 
-def heads() -> Tensors:
-    operands = [te.placeholder((1, 12, 128, 64), name=name) for name in "qkv"]
+def heads(n_heads: int = 12, queries: int = 128, keys: int = 128) -> Tensors:
+    lengths = {"q": queries, "k": keys, "v": keys}
+    operands = [te.placeholder((1, n_heads, n, 64), name=name) for name, n in lengths.items()]
 
     def describe(q: Any, k: Any, v: Any) -> Attention:
         return Attention(
-            *(1, 12, 128, 128, 64, 64),
+            *(1, n_heads, queries, keys, 64, 64),
             query=lambda *i: q[i],
             key=lambda *i: k[i],
             value=lambda *i: v[i],
@@ -98,6 +99,8 @@ def enlarged(image: Any) -> Any:
 
 KERNELS: Mapping[str, Callable[[], Tensors]] = {
     "attention": heads,
+    "attention: one query": lambda: heads(12, 1, 512),
+    "attention: one query of one head": lambda: heads(1, 1, 4096),
     "chained": bottleneck,
     "conv": lambda: of(
         [x(1, 4, 28, 28, 16), weight(4, 4, 3, 3, 16, 16)],

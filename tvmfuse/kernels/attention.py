@@ -25,7 +25,7 @@ from typing import Any
 from tvmfuse._tvm import tirx
 from tvmfuse.kernels import attention_few, attention_source, blocks
 from tvmfuse.kernels import statements as st
-from tvmfuse.kernels.attention_parts import Attention, RowTile, inverse_of, tiles
+from tvmfuse.kernels.attention_parts import Attention, Result, RowTile, inverse_of, tiles
 from tvmfuse.kernels.attention_steps import Steps
 from tvmfuse.kernels.blocks import Choose, Schedule, default_choice
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
@@ -73,15 +73,9 @@ def emit(
 
     def body(buffers: Sequence[Buffer], out: Buffer) -> Stmt:
         found = describe(*buffers)
-        if attention_few.fits(found, machine):
-
-            def result(*at: Expr) -> list[Expr]:
-                return [at[axis] for axis in order][len(order) - rank :]
-
-            return attention_few.tasks(found, machine, _FAMILY, out, result)
         made = st.Made(_FAMILY, buffers, [out], about)
         kept = attention_source.kept(found)
-        return _Kernel(found, made, machine, default_choice).tasks(kept)
+        return _kernel(found, made, machine, default_choice).tasks(kept)
 
     return st.kernel(_FAMILY, shape, operands, body)
 
@@ -89,19 +83,34 @@ def emit(
 def schedule(sch: Schedule, machine: Machine, choose: Choose) -> None:
     """Write the kernel with the decisions taken."""
     made = st.made(sch, _FAMILY)
-    if made is not None and made.about:  # else, or with few queries, as :func:`emit` wrote it
+    if made is not None:  # else as :func:`emit` wrote it
         (block,) = blocks.children(sch)
         a = attention_source.read(sch.get(block).body.seq[0], made.about)
-        st.replace(sch, _Kernel(a, made, machine, choose).tasks())
+        st.replace(sch, _kernel(a, made, machine, choose).tasks())
+
+
+def _kernel(
+    a: Attention, made: st.Made, machine: Machine, choose: Choose
+) -> _Kernel | attention_few.Kernel:
+    (out,) = made.results
+    order = [int(axis) for axis in made.about[_ORDER]]
+
+    def result(*at: Expr) -> list[Expr]:
+        return [at[axis] for axis in order][len(at) - len(out.shape) :]
+
+    if attention_few.fits(a, machine):
+        return attention_few.Kernel(a, made, result, attention_few.tiles(a, machine, choose))
+    return _Kernel(a, made, result, machine, choose)
 
 
 class _Kernel:
     """The tasks of one attention."""
 
-    def __init__(self, a: Attention, made: st.Made, machine: Machine, choose: Choose) -> None:
-        self._a, self._made, self._lanes = a, made, machine.lanes
+    def __init__(
+        self, a: Attention, made: st.Made, result: Result, machine: Machine, choose: Choose
+    ) -> None:
+        self._a, self._made, self._result, self._lanes = a, made, result, machine.lanes
         (self._out,) = made.results
-        self._order = [int(axis) for axis in made.about[_ORDER]]
         self._t = tiles(a, machine, choose)
         self._steps = Steps(a, self._t, machine.lanes)
         self._count = a.batch * (a.heads // a.group) * self._t.splits
@@ -110,9 +119,6 @@ class _Kernel:
         options = (False, True) if can_share else (False,)
         default = can_share and steps >= _MIN_PARALLEL_STEPS
         self._is_parallel = choose("is_parallel", options, default=default)
-
-    def _result(self, *at: Expr) -> list[Expr]:
-        return [at[axis] for axis in self._order][len(at) - len(self._out.shape) :]
 
     def tasks(self, kept: Stmt | None = None) -> Stmt:
         """Return the whole kernel; what is to be ``kept`` stands before the work of a task."""

@@ -10,20 +10,21 @@ is that of Flash-Decoding, Dao et al. 2023).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvmfuse._tvm import tirx, tvm
 from tvmfuse.kernels import approx
 from tvmfuse.kernels import statements as st
 from tvmfuse.kernels.attention_few_steps import FewRows
-from tvmfuse.kernels.attention_parts import Attention, RowTile, inverse_of
+from tvmfuse.kernels.attention_parts import Attention, FewTiles, Result, RowTile, inverse_of
+from tvmfuse.kernels.blocks import Choose
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
-from tvmfuse.kernels.tiling import Machine
+from tvmfuse.kernels.tiling import Machine, ceil_div
 
-Result = Callable[..., list[Expr]]
-
+_BLOCK_KEYS = 128  # whose scores a row holds at once
+_BLOCKS = (64, 128, 256, 512)
 _MIN_SPLIT_KEYS = 128
+_HEADS = (1, 2, 4)  # beside each other in memory, as a cache of keys lies
 _MIN_PARALLEL_STEPS = 100_000  # half of that in blocks.py: these steps wait for memory
 
 
@@ -41,57 +42,100 @@ def fits(a: Attention, machine: Machine) -> bool:
     )
 
 
-def splits_for(a: Attention, machine: Machine) -> int:
-    """Return the tasks among which the keys of each head are split."""
+def tiles(a: Attention, machine: Machine, choose: Choose) -> FewTiles:
+    """Choose the tiles: scores in the nearest cache, contexts in registers, all cores at work."""
     heads = a.batch * (a.heads // a.group)
+    keys = int(choose("keys", _BLOCKS, default=_BLOCK_KEYS))
+    # A tile of contexts stays in registers, which leaves some for values and weights.
+    limit = max(1, (3 * machine.registers // 4) // (a.group * a.queries))
+    vectors = ceil_div(a.width, machine.lanes)
+    most = ceil_div(vectors, ceil_div(vectors, limit))
+    columns = int(choose("columns", tuple(sorted({1, ceil_div(most, 2), most})), default=most))
+    default = _splits(a, heads, machine)
+    parts = {1, default, *(n * machine.cores for n in (1, 2))}
+    options = tuple(sorted(n for n in parts if n in (1, default) or n <= ceil_div(a.keys, keys)))
+    splits = int(choose("splits", options, default=default))
+    together = tuple(n for n in _HEADS if heads % n == 0) if splits == 1 else (1,)
+    per_task = int(choose("heads", together, default=1))
+    can_share = heads // per_task * splits > 1
+    steps = heads * a.group * a.queries * a.keys * (a.depth + a.width)
+    options_shared = (False, True) if can_share else (False,)
+    default_shared = can_share and steps >= _MIN_PARALLEL_STEPS
+    is_parallel = bool(choose("is_parallel", options_shared, default=default_shared))
+    return FewTiles(machine.lanes, keys, columns * machine.lanes, splits, per_task, is_parallel)
+
+
+def _splits(a: Attention, heads: int, machine: Machine) -> int:
+    """Return into how many parts the keys of a head are split so that all cores have work."""
     splits, limit = 1, max(1, a.keys // _MIN_SPLIT_KEYS)
     while splits < limit and heads * splits < 4 * machine.cores and heads * splits % machine.cores:
         splits += 1
     return splits
 
 
-def tasks(a: Attention, machine: Machine, family: str, out: Buffer, result: Result) -> Stmt:
-    """Return the whole kernel; see :func:`attention.emit`."""
-    heads, splits = a.batch * (a.heads // a.group), splits_for(a, machine)
-    steps = a.batch * a.heads * a.queries * a.keys * (a.depth + a.width)
-    is_parallel = heads * splits > 1 and steps >= _MIN_PARALLEL_STEPS
-    partial = _Partial(a, machine.lanes, heads, splits)
+class Kernel:
+    """The tasks of one attention of few rows."""
 
-    def task(i: Expr) -> Stmt:
-        work = FewRows(a, machine, i // splits, i % splits, splits)
-        finish = partial.keep(work, i) if splits > 1 else _finish(work, a, out, result)
-        body = st.seq([work.begin(), work.sweep(), finish])
-        return st.holding(work.memory, body, made=st.Made(family))
+    def __init__(self, a: Attention, made: st.Made, result: Result, tiles: FewTiles) -> None:
+        self._a, self._made, self._result, self._t = a, made, result, tiles
+        self._heads = a.batch * (a.heads // a.group)
+        (self._out,) = made.results
 
-    each = st.tasks(heads * splits, task, is_parallel=is_parallel)
-    if splits == 1:
-        return each
-    merged = st.loop(heads, lambda head: partial.merge(head, out, result))
-    return st.holding(partial.memory, st.seq([each, merged]), made=st.Made(family))
+    def tasks(self, kept: Stmt | None = None) -> Stmt:
+        """Return the whole kernel; what is to be ``kept`` stands before all else."""
+        before = [] if kept is None else [kept]
+        if self._t.splits == 1:
+            return self._whole_heads(before)
+        partial = _Partial(self._a, self._t, self._heads)
+        splits = self._t.splits
 
+        def task(i: Expr) -> Stmt:
+            work = FewRows(self._a, self._t, i // splits, i % splits)
+            body = st.seq([work.begin(), work.sweep(), partial.keep(work, i)])
+            return st.holding(work.memory, body)
 
-def _finish(work: FewRows, a: Attention, out: Buffer, result: Result) -> Stmt:
-    """Return the division by the sums, and the store of the result."""
-    (total,) = st.registers(1, work.lanes, "total")
+        each = st.tasks(self._heads * splits, task, is_parallel=self._t.is_parallel)
+        merged = st.loop(self._heads, lambda head: partial.merge(head, self._out, self._result))
+        return st.holding(partial.memory, st.seq([*before, each, merged]), made=self._made)
 
-    def row(r: Expr) -> Stmt:
-        head, i = work.rows.place(r)
+    def _whole_heads(self, before: list[Stmt]) -> Stmt:
+        per_task = self._t.heads
 
-        def element(v: Expr) -> Stmt:
-            return st.store(out, work.context[r, v] * total[0], *result(work.b, head, i, v))
+        def task(i: Expr) -> Stmt:
+            def head(n: Expr) -> Stmt:
+                work = FewRows(self._a, self._t, i * per_task + n, st.number(0))
+                body = st.seq([work.begin(), work.sweep(), self._finish(work)])
+                return st.holding(work.memory, body)
 
-        inverse = st.store(total, inverse_of(total[0], a), 0)
-        return st.seq([work.total(r, total), inverse, st.vectors(a.width, work.lanes, element)])
+            heads = st.loop(per_task, head)
+            return st.holding([], st.seq([*before, heads]), made=self._made)
 
-    return st.holding([total], st.unrolled(work.n_rows, row))
+        return st.tasks(self._heads // per_task, task, is_parallel=self._t.is_parallel)
+
+    def _finish(self, work: FewRows) -> Stmt:
+        """Return the division by the sums, and the store of the result."""
+        (total,) = st.registers(1, work.lanes, "total")
+
+        def row(r: Expr) -> Stmt:
+            head, i = work.rows.place(r)
+
+            def element(v: Expr) -> Stmt:
+                place = self._result(work.b, head, i, v)
+                return st.store(self._out, work.context[r, v] * total[0], *place)
+
+            inverse = st.store(total, inverse_of(total[0], self._a), 0)
+            store = st.vectors(self._a.width, work.lanes, element)
+            return st.seq([work.total(r, total), inverse, store])
+
+        return st.holding([total], st.unrolled(work.n_rows, row))
 
 
 class _Partial:
     """What tasks that share a head's keys hand to the merge."""
 
-    def __init__(self, a: Attention, lanes: int, heads: int, splits: int) -> None:
-        self._a, self._lanes, self._splits = a, lanes, splits
-        shape = (heads * splits, a.group * a.queries)
+    def __init__(self, a: Attention, tiles: FewTiles, heads: int) -> None:
+        self._a, self._lanes, self._splits = a, tiles.lanes, tiles.splits
+        shape = (heads * tiles.splits, a.group * a.queries)
         self._peaks = st.scratch(shape, "peaks")
         self._sums = st.scratch(shape, "sums")
         self._context = st.scratch((*shape, a.width), "contexts")

@@ -8,32 +8,24 @@ from collections.abc import Callable
 from tvmfuse._tvm import tirx
 from tvmfuse.kernels import approx
 from tvmfuse.kernels import statements as st
-from tvmfuse.kernels.attention_parts import LOWEST, Attention, RowTile, at_most, least
+from tvmfuse.kernels.attention_parts import LOWEST, Attention, FewTiles, RowTile, at_most, least
 from tvmfuse.kernels.statements import Buffer, Expr, Stmt
-from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
-
-_BLOCK_KEYS = 128  # whose scores a row holds at once
+from tvmfuse.kernels.tiling import ceil_div, round_up
 
 
 class FewRows:
     """One task: the rows of a key head over a share of its keys."""
 
-    def __init__(
-        self, a: Attention, machine: Machine, head: Expr, share: Expr, splits: int
-    ) -> None:
+    def __init__(self, a: Attention, tiles: FewTiles, head: Expr, share: Expr) -> None:
         key_heads = a.heads // a.group
-        self._a, self.lanes, self._share = a, machine.lanes, share
+        self._a, self._t, self.lanes, self._share = a, tiles, tiles.lanes, share
         self.n_rows = a.group * a.queries
         self.b, self._head = head // key_heads, head % key_heads
         self.rows = RowTile(a, self.b, self._head, st.number(0), self.n_rows)
-        self._blocks = ceil_div(ceil_div(a.keys, _BLOCK_KEYS), splits)
-        # A tile of contexts stays in registers, which leaves some for values and weights.
-        limit = max(1, (3 * machine.registers // 4) // self.n_rows)
-        vectors = ceil_div(a.width, self.lanes)
-        self._columns = self.lanes * ceil_div(vectors, ceil_div(vectors, limit))
+        self._blocks = ceil_div(ceil_div(a.keys, tiles.keys), tiles.splits)
         n = self.n_rows
         self._queries = st.scratch((n, a.depth), "queries")
-        self._scores = st.scratch((n, round_up(_BLOCK_KEYS, self.lanes)), "scores")
+        self._scores = st.scratch((n, round_up(tiles.keys, self.lanes)), "scores")
         self._sums = st.scratch((n, self.lanes), "sums")
         self.peak = st.scratch((n,), "peak")
         self._scale = st.scratch((n,), "scale")
@@ -81,8 +73,8 @@ class FewRows:
             last = tirx.Min(st.number(a.keys), tirx.Max(self.rows.last + a.causal + 1, 0))
 
         def block(n: Expr) -> Stmt:
-            first = (self._share * self._blocks + n) * _BLOCK_KEYS
-            count = tirx.Min(st.number(_BLOCK_KEYS), last - first)
+            first = (self._share * self._blocks + n) * self._t.keys
+            count = tirx.Min(st.number(self._t.keys), last - first)
             steps = [self._products(first, count), self._weights(first, count)]
             return st.when(count > 0, st.seq([*steps, self._contexts(first, count)]))
 
@@ -230,10 +222,10 @@ class FewRows:
             work = [self._each_row(carry), st.loop(count, step), self._each_row(keep)]
             return st.holding(sums, st.seq(work))
 
-        whole, rest = divmod(a.width, self._columns)
-        parts = [st.loop(whole, lambda c: columns(c * self._columns, self._columns))]
+        whole, rest = divmod(a.width, self._t.columns)
+        parts = [st.loop(whole, lambda c: columns(c * self._t.columns, self._t.columns))]
         if rest:
-            parts.append(columns(st.number(whole * self._columns), rest))
+            parts.append(columns(st.number(whole * self._t.columns), rest))
         return st.seq(parts)
 
     def total(self, r: Expr, total: Buffer) -> Stmt:

@@ -10,6 +10,9 @@ from tvmfuse.kernels.blocks import Choose, default_choice
 from tvmfuse.kernels.statements import Expr
 from tvmfuse.kernels.tiling import Machine, ceil_div, round_up
 
+Result = Callable[..., list[Expr]]
+"""``result(batch, head, query, column)`` returns where an element of the context is stored."""
+
 LOWEST = -3.4028234663852886e38  # a peak to begin with: minus infinity would give inf - inf
 _COLUMN_VECTORS = 2
 _VECTORS = (1, 2, 4)
@@ -101,6 +104,34 @@ class Tiles:
         return ceil_div(self.per_head, self.splits)
 
 
+@dataclass(frozen=True)
+class FewTiles:
+    """How an attention of few rows is dealt out.
+
+    Parameters
+    ----------
+    lanes : int
+        Of a vector.
+    keys : int
+        Keys of one block.
+    columns : int
+        Columns of the contexts that are summed in registers at once.
+    splits : int
+        Tasks among which the keys of each head are split.
+    heads : int
+        Key heads of a task, one after the other.
+    is_parallel : bool
+        Whether tasks run on all threads.
+    """
+
+    lanes: int
+    keys: int
+    columns: int
+    splits: int
+    heads: int
+    is_parallel: bool
+
+
 def tiles(a: Attention, machine: Machine, choose: Choose = default_choice) -> Tiles:
     """Choose the tiles: registers full, keys and scores in cache, all cores at work."""
     n_rows = a.group * a.queries
@@ -116,7 +147,7 @@ def tiles(a: Attention, machine: Machine, choose: Choose = default_choice) -> Ti
     default = ceil_div(n_rows, ceil_div(n_rows, limit))
     fewer = (n for n in _ROWS if n <= min(limit, n_rows))
     rows = int(choose("rows", tuple(sorted({default, *fewer})), default=default))
-    sizes = {n: round_up(min(a.keys, n), key_columns) for n in _BLOCKS}
+    sizes = {n: round_up(max(1, min(a.keys, n)), key_columns) for n in _BLOCKS}
     keys = int(choose("keys", tuple(sorted(set(sizes.values()))), default=sizes[_BLOCK_KEYS]))
     per_head = ceil_div(n_rows, rows)
     heads = a.batch * (a.heads // a.group)
@@ -178,10 +209,13 @@ def least(a: Expr, b: int) -> Expr:
 
 
 def inverse_of(total: Expr, a: Attention) -> Expr:
-    """Return one over the sum of a row; zero where a row without keys gives zeros."""
+    """Return one over the sum of a row; zero where a row without weights gives zeros.
+
+    Where there are no keys at all a context is a sum over nothing, and zero as in NumPy.
+    """
     inverse = tirx.const(1.0, "float32") / total
     return (
         tirx.Select(total > tirx.const(0.0, "float32"), inverse, total)
-        if a.zero_masked_rows
+        if a.zero_masked_rows or not a.keys
         else inverse
     )
