@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy.special import expit, softmax
 
 from tvmfuse import Session, _pipeline, target, testing
@@ -13,6 +15,7 @@ from tvmfuse.patterns.base import Case, Operand
 from tvmfuse.patterns.references import layer_norm, rms_norm
 from tvmfuse.report.contract import AlwaysFuse
 
+FORMS = Path(__file__).parent / "cases" / "attention"
 ROWS, WIDTH, HEADS = 24, 32, 4
 
 
@@ -76,3 +79,29 @@ def test_a_norm_with_gate_and_up_and_their_product_is_one_kernel() -> None:
     operands = {"x": Operand((1, ROWS, WIDTH)), "gamma": of_width()}
     operands |= {"gate": weight(80), "up": weight(80)}
     assert kernels_of(operands, graph, reference) == ["norm_linear"]
+
+
+@pytest.mark.parametrize(
+    ("form", "projections"),
+    [
+        ("vit_sdpa_op18", "norm_linear"),
+        ("gpt2_sdpa_op18", "norm_linear"),
+        ("whisper_sdpa_op18", "norm_linear"),
+        ("bert_sdpa_op18", "siblings"),
+    ],
+)
+def test_attention_reads_query_key_and_value_where_one_kernel_leaves_them(
+    form: str, projections: str
+) -> None:
+    planned = _pipeline.plan(import_model(FORMS / f"{form}.onnx").module, target("cpu"))
+    graph = planned.graphs["main"]
+    by_pattern = {group.candidate.pattern: group.candidate for group in planned.plan.groups[::-1]}
+    inside = by_pattern["attention"].bindings
+
+    def without_views(position: int) -> int:
+        while graph.ops[position] == "relax.reshape":
+            (position,) = graph.deps[position]
+        return position
+
+    read = {without_views(i) for member in inside for i in graph.deps[member] if i not in inside}
+    assert len(read & set(by_pattern[projections].bindings)) == 3
