@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from tvmfuse.tuning.records import kernel_records
 TUNED = "tuned"
 """The plan whose kernels have the decisions of records."""
 
-_ABOUT, _PARAMS = "about.json", "params.safetensors"
+_PLANNERS, _ABOUT, _PARAMS = "planners.json", "about.json", "params.safetensors"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Plan:
     groups : tuple of tuple of int
         The bindings of every group.
     alike : tuple of str
-        The planners that made it.
+        The planners that make it; none where a newer cost model led them elsewhere.
     params : tuple of str
         Names of its weights in the file.
     """
@@ -70,7 +70,7 @@ class Prepared:
     signature : Signature
         Of the model.
     plans : Mapping of str to Plan
-        What is in the library, in order.
+        What is in the library, in order, by a digest of the plan.
     kernels : Mapping of str to MeasuredKernel
         What its kernels compute, with no time yet.
     """
@@ -95,74 +95,91 @@ class Prepared:
 
 
 def prepare(entry: Entry, folder: Path, target: str, *, sampled: int, tuned_by: str | None) -> int:
-    """Build a model under every plan that differs from those before it.
+    """Build a model under every plan that has not been built yet.
 
     Parameters
     ----------
     entry : Entry
         The model.
     folder : Path
-        Takes a folder for each library.
+        Takes a folder for each model, with one for each library of it.
     target : str
         This machine.
     sampled : int
         Random plans, beside those of the planners.
     tuned_by : str, optional
-        A tuning store, whose records give a second library where they fit.
+        A tuning store; the one in use where not given. Its records and those of the packs
+        give a library more where they fit.
 
     Returns
     -------
     int
-        Kernels.
+        Kernels that were built.
     """
     device = calibrated(targets.resolve(target))
     model = import_model(entry.source, shapes=entry.shapes)
-    planned, chosen, alike = _plans(model.module, device, sampled)
-    built = variants.build(planned, chosen, device, signature=model.signature)
-    plans = {name: Plan(_groups(plan), alike[name]) for name, plan in chosen.items()}
-    _write(folder / entry.name, entry, device, planned.module, built, plans)
-    if tuned_by is None:
-        return len(built.kernels)
+    planned, ways = _plans(model.module, device, sampled)
+    planners = {name: _digest_of(plan) for name, plan in ways.items()}
+    known = {name for each in read(folder, entry) for name in each.plans}
+    missing = {planners[name]: plan for name, plan in ways.items() if planners[name] not in known}
+    place, count = folder / entry.name, 0
+    if missing:
+        built = variants.build(planned, missing, device, signature=model.signature)
+        count += len(built.kernels)
+        _write(place / str(len(_libraries(place))), entry, device, planned.module, built, missing)
     with kernel_records(tuned_by, device, allow_family=True) as records:
-        best = {TUNED: chosen[next(name for name in chosen if "optimal" in alike[name])]}
-        tuned = variants.build(planned, best, device, signature=model.signature, records=records)
-    if any(kernel.schedule == "tuned" for kernel in tuned.kernels.values()):
-        own = {TUNED: Plan(_groups(best[TUNED]), (TUNED,))}
-        _write(folder / f"{entry.name}.{TUNED}", entry, device, planned.module, tuned, own)
-    return len(built.kernels) + len(tuned.kernels)
+        own = f"{TUNED} {planners['optimal']}"
+        if records is not None and own not in known:
+            best = {own: ways["optimal"]}
+            built = variants.build(
+                planned, best, device, signature=model.signature, records=records
+            )
+            if any(kernel.schedule == "tuned" for kernel in built.kernels.values()):
+                count += len(built.kernels)
+                _write(
+                    place / str(len(_libraries(place))), entry, device, planned.module, built, best
+                )
+                planners[TUNED] = own
+    _write_json(place / _PLANNERS, planners)
+    return count
 
 
 def is_there(folder: Path, entry: Entry) -> bool:
     """Whether a model has been prepared."""
-    return (folder / entry.name / _ABOUT).exists()
+    return (folder / entry.name / _PLANNERS).exists()
 
 
 def read(folder: Path, entry: Entry) -> Iterator[Prepared]:
-    """Yield what has been prepared of a model."""
-    for name in (entry.name, f"{entry.name}.{TUNED}"):
-        file = folder / name / _ABOUT
-        if not file.exists():
-            continue
-        row = json.loads(file.read_text(encoding="utf-8"))
+    """Yield the libraries of a model that have been prepared."""
+    file = folder / entry.name / _PLANNERS
+    planners = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for library in _libraries(folder / entry.name):
+        row = json.loads((library / _ABOUT).read_text(encoding="utf-8"))
         yield Prepared(
-            folder / name,
+            library,
             entry.name,
             entry.family,
             entry.inputs,
             Signature.from_json(row["signature"]),
-            {name: _plan(plan) for name, plan in row["plans"].items()},
+            {name: _plan(name, plan, planners) for name, plan in row["plans"].items()},
             {name: data.kernel_of(text) for name, text in row["kernels"].items()},
         )
 
 
-def _plan(row: Mapping[str, Any]) -> Plan:
-    return Plan(tuple(map(tuple, row["groups"])), tuple(row["alike"]), tuple(row["params"]))
+def _libraries(folder: Path) -> list[Path]:
+    """Return the folders of the libraries of a model, those that are whole."""
+    return sorted(file.parent for file in folder.glob(f"*/{_ABOUT}"))
+
+
+def _plan(name: str, row: Mapping[str, Any], planners: Mapping[str, str]) -> Plan:
+    alike = tuple(planner for planner, plan in planners.items() if plan == name)
+    return Plan(tuple(map(tuple, row["groups"])), alike, tuple(row["params"]))
 
 
 def _plans(
     module: Any, target: Target, sampled: int
-) -> tuple[_pipeline.Planned, dict[str, FusionPlan], dict[str, tuple[str, ...]]]:
-    """Return a canonical module, the plans of it that differ, and the planners of each."""
+) -> tuple[_pipeline.Planned, dict[str, FusionPlan]]:
+    """Return a canonical module, and the plan of each planner."""
     planned = _pipeline.plan(module, target, options=_pipeline.Options(fuse=False))
     found = collect(planned.module, planned.registry)
     model, prior = shipped.best(target.cost_family, target.peaks).model, Roofline(target.peaks)
@@ -171,15 +188,10 @@ def _plans(
         "prior": (STRATEGIES["optimal"], prior),
         **{f"sampled-{i}": (Sampled(i), prior) for i in range(sampled)},
     }
-    chosen: dict[str, FusionPlan] = {}
-    same: dict[object, list[str]] = {}
-    for name, (way, judge) in ways.items():
-        plan = choose(found.graphs, found.candidates, judge, strategy=way)
-        key = frozenset((g.candidate.bindings, g.candidate.pattern) for g in _of_main(plan))
-        if key not in same:
-            chosen[name] = plan
-        same.setdefault(key, []).append(name)
-    return planned, chosen, {names[0]: tuple(names) for names in same.values()}
+    return planned, {
+        name: choose(found.graphs, found.candidates, judge, strategy=way)
+        for name, (way, judge) in ways.items()
+    }
 
 
 def _of_main(plan: FusionPlan) -> list[Any]:
@@ -190,13 +202,19 @@ def _groups(plan: FusionPlan) -> tuple[tuple[int, ...], ...]:
     return tuple(group.candidate.bindings for group in _of_main(plan))
 
 
+def _digest_of(plan: FusionPlan) -> str:
+    """Return what is equal for plans that fuse alike."""
+    fused = sorted((g.candidate.bindings, g.candidate.pattern) for g in _of_main(plan))
+    return hashlib.sha256(json.dumps(fused).encode()).hexdigest()[:16]
+
+
 def _write(
     folder: Path,
     entry: Entry,
     target: Target,
     module: Any,
     built: variants.Variants,
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, FusionPlan],
 ) -> None:
     """Write a library, its weights, each once, and what there is to know about it."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -208,16 +226,21 @@ def _write(
         own = [np.asarray(array, order="C") for array in params]
         keys = [_digest(array) for array in own]
         weights.update(zip(keys, own, strict=True))
-        named[name] = replace(plans[name], params=tuple(keys))
+        named[name] = {"groups": _groups(plans[name]), "params": keys}
     safetensors.numpy.save_file(weights, folder / _PARAMS)
     about = {
         "signature": built.signature.to_json(),
-        "plans": {name: asdict(plan) for name, plan in named.items()},
+        "plans": named,
         "kernels": dict(_kernels(entry, module, built)),
     }
-    unfinished = folder / "unfinished.json"
-    unfinished.write_text(json.dumps(about), encoding="utf-8")
-    unfinished.rename(folder / _ABOUT)
+    _write_json(folder / _ABOUT, about)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file that is whole or not there."""
+    unfinished = path.with_name("unfinished.json")
+    unfinished.write_text(json.dumps(content), encoding="utf-8")
+    unfinished.rename(path)
 
 
 def _digest(array: Any) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,14 +32,14 @@ class Times(variants.Times):
 
 
 def measure(
-    prepared: Prepared, speed: FullSpeed, *, rounds: int, seconds: float
+    parts: Sequence[Prepared], speed: FullSpeed, *, rounds: int, seconds: float
 ) -> list[str] | None:
     """Time a model between two moments of full speed.
 
     Parameters
     ----------
-    prepared : Prepared
-        The model.
+    parts : Sequence[Prepared]
+        The libraries of the model.
     speed : FullSpeed
         Tells whether the machine is itself.
     rounds : int
@@ -52,10 +53,10 @@ def measure(
         The lines that say what was measured; None where the machine was never at full
         speed.
     """
-    sessions = prepared.sessions()
+    sessions = {name: each for part in parts for name, each in part.sessions().items()}
     feeds = {
-        spec.name: sample(prepared.inputs.get(spec.name, {}), shape=spec.shape, dtype=spec.dtype)
-        for spec in prepared.signature.inputs
+        spec.name: sample(parts[0].inputs.get(spec.name, {}), shape=spec.shape, dtype=spec.dtype)
+        for spec in parts[0].signature.inputs
     }
     for session in sessions.values():
         session.kernel_times(feeds)
@@ -63,8 +64,22 @@ def measure(
         if speed.wait(_WAIT_S):
             times = _turns(sessions, feeds, rounds=rounds, seconds=seconds)
             if speed.share() > _ALMOST_FULL:
-                return list(_lines(prepared, times))
+                return [line for part in parts for line in _lines(part, times)]
     return None
+
+
+def quicker(lines: Sequence[str], before: Sequence[str]) -> list[str]:
+    """Return the lines of a model with the shorter time of two visits, kernel by kernel."""
+    return [min(pair, key=_us) for pair in zip(lines, before, strict=True)]
+
+
+def ratio(lines: Sequence[str], before: Sequence[str]) -> float:
+    """Return how many times as long a model took on one visit as on another: the median."""
+    return statistics.median(_us(a) / _us(b) for a, b in zip(lines, before, strict=True))
+
+
+def _us(line: str) -> float:
+    return float(json.loads(line)["us"])
 
 
 def _turns(
@@ -101,8 +116,15 @@ def _lines(prepared: Prepared, times: Mapping[str, Times]) -> Iterator[str]:
             if about is None:
                 other_us += median * taken.calls[kernel]
                 continue
-            calls, spread_us = taken.calls[kernel], third - first
-            kernels.append(replace(about, plan=name, us=median, spread_us=spread_us, calls=calls))
+            kernels.append(
+                replace(
+                    about,
+                    plan=plan.alike[0] if plan.alike else name,
+                    us=median,
+                    spread_us=third - first,
+                    calls=taken.calls[kernel],
+                )
+            )
         first, third = quartiles(tuple(taken.model_us))
         whole = data.MeasuredPlan(
             *(prepared.name, prepared.family, name),
@@ -111,4 +133,5 @@ def _lines(prepared: Prepared, times: Mapping[str, Times]) -> Iterator[str]:
             other_us=other_us,
             groups=plan.groups,
         )
-        yield from data.lines(kernels, [replace(whole, plan=alike) for alike in plan.alike])
+        named = [replace(whole, plan=alike) for alike in plan.alike] or [whole]
+        yield from data.lines(kernels, named)

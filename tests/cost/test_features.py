@@ -1,6 +1,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,26 @@ def test_vector_follows_names():
     assert len(Features.names()) == len(set(Features.names())) == len(found.vector())
     assert dict(zip(Features.names(), found.vector(), strict=True))["operators"] == 2.0
     assert all(isinstance(v, float) and math.isfinite(v) for v in found.vector())
+
+
+def test_bytes_are_told_by_the_level_that_serves_them():
+    small, large = of(elementwise(1024, 2)), of(elementwise(1 << 24, 2))
+    assert (small.l1_read_bytes, small.l1_written_bytes) == (4096, 4096)
+    assert small.dram_read_bytes == small.l3_written_bytes == 0
+    assert (large.dram_read_bytes, large.dram_written_bytes) == (4 << 24, 4 << 24)
+    weights = of(product(8, 16, 16))
+    assert weights.l3_read_bytes == weights.constant_bytes  # gone cold since the last run
+    assert weights.l1_read_bytes == weights.activation_bytes
+
+
+def test_resources_of_a_gpu_kernel_are_features_and_missing_without_its_assembler():
+    graph = elementwise(4096, 2)
+    gpu = replace(PEAKS, bandwidth_gbps={"l2": 1000.0, "dram": 200.0}, cache_bytes={"l2": 4 << 20})
+    told = extract(graph, kernel.together(graph), gpu, resources=Resources(40, 8, 1024))
+    assert (told.registers, told.spill_bytes, told.shared_bytes) == (40, 8, 1024)
+    untold = extract(graph, kernel.together(graph), gpu)
+    assert all(map(math.isnan, (untold.registers, untold.spill_bytes, untold.shared_bytes)))
+    assert of(graph).registers == 0  # a CPU has no such limit
 
 
 def test_every_feature_is_explained():

@@ -14,7 +14,7 @@ import pytest
 from tests.cost import measured
 from tvmfuse.cost import data, examples, judging, kernel, shipped, training
 from tvmfuse.cost.extraction import extract
-from tvmfuse.cost.features import Features
+from tvmfuse.cost.features import UNKNOWN, Features, Resources
 from tvmfuse.cost.learned import Learned
 from tvmfuse.cost.rates import Rates
 from tvmfuse.cost.roofline import Roofline
@@ -164,6 +164,27 @@ def test_every_shipped_model_loads() -> None:
         assert Learned(model, Peaks(1.0, {"dram": 1.0})).kernels([row(measured.product(8, 8, 8))])
 
 
+def test_resources_of_an_assembler_are_learned_from_and_may_be_missing() -> None:
+    def us(graph: OpGraph) -> float:
+        return measured.true_us(graph) * (4.0 if len(graph.ops) > 2 else 1.0)
+
+    found = measured.measurements(us)
+    spills = [
+        replace(k, resources=Resources(255, 64) if len(k.graph.ops) > 2 else Resources(32))
+        for k in found.kernels
+    ]
+    rows = examples.of([replace(found, kernels=tuple(spills))])
+    model = Learned(training.train(measured.RUN, rows, boosting_rounds=60), measured.PEAKS)
+    graph = measured.elementwise(4096, 3)
+    known = [
+        extract(graph, kernel.together(graph), measured.PEAKS, rates=model.rates, resources=r)
+        for r in (Resources(32), Resources(255, 64), UNKNOWN)
+    ]
+    quick, slow, unknown = model.kernels(known)
+    assert slow.us > 1.5 * quick.us
+    assert np.isfinite(unknown.us)
+
+
 class TestTraining:
     def examples(self, n: int) -> list[examples.Example]:
         return examples.of([measured.measurements()])[:n]
@@ -250,8 +271,14 @@ class TestData:
         assert again.run == found.run
         assert again.plans == found.plans
         assert [k.graph for k in again.kernels] == [k.graph for k in found.kernels]
+        assert again.kernels[0].resources is None
         path.write_text("\n".join(text) + '\n{"graph": [[')
         assert len(data.read(path)[0].kernels) == len(found.kernels)
+
+    def test_resources_survive_text(self) -> None:
+        each = replace(measured.measurements().kernels[0], resources=Resources(40, 8, 1024))
+        (line,) = data.lines([each], ())
+        assert data.kernel_of(line).resources == each.resources
 
     @pytest.mark.parametrize("us", [0, -1, "NaN", None, "fast"])
     def test_time_that_is_none_is_named(self, tmp_path: Path, us: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import collect_measurements
 import generated_graphs
 import pytest
+from collecting import prepared, timing
 from collecting.entries import entries
 
 from tvmfuse import targets
 from tvmfuse._tvm import relax, tvm_ffi
 from tvmfuse.calibrate import cache
-from tvmfuse.cost import data, examples
+from tvmfuse.cost import data, examples, shipped
+from tvmfuse.plan import Candidate, RunTime
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *range(6, 12)])
@@ -65,6 +68,43 @@ def test_interrupted_run_goes_on_where_it_stopped(
     assert collect_measurements.main(collect) == 0
     again = data.read(path)
     assert sum(len(run.kernels) for run in again) == len(found.kernels)
+    # By the same cost model every plan is there already, and what is timed anew stands once.
+    assert collect_measurements.main([*collect, "--again"]) == 0
+    anew = data.read(path)
+    assert [len(run.kernels) for run in anew][:-1] == [0] * (len(anew) - 1)
+    assert len(anew[-1].kernels) == len(found.kernels)
+
+
+def test_the_shorter_time_of_two_visits_counts_for_each_kernel() -> None:
+    first, second = ([json.dumps({"us": us}) for us in times] for times in ((4.0, 9.0), (5.0, 6.0)))
+    assert [json.loads(line)["us"] for line in timing.quicker(first, second)] == [4.0, 6.0]
+    assert timing.ratio(first, second) == pytest.approx((0.8 + 1.5) / 2)
+
+
+def test_plans_are_built_again_only_where_the_cost_model_chooses_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FusesNothing:
+        def predict(self, candidate: Candidate) -> RunTime:
+            return RunTime(fused_us=100.0, unfused_us=1.0)
+
+    entry = next(each for each in entries(None, None, generated=6) if each.name == "generated_5")
+    options: dict[str, Any] = {"sampled": 1, "tuned_by": None}
+    assert prepared.prepare(entry, tmp_path, "cpu", **options)
+    (first,) = prepared.read(tmp_path, entry)
+    assert {name for plan in first.plans.values() for name in plan.alike} >= {"optimal", "none"}
+    assert prepared.prepare(entry, tmp_path, "cpu", **options) == 0
+    other = shipped.Chosen(FusesNothing(), "made up")
+    monkeypatch.setattr(shipped, "best", lambda *_args, **_options: other)
+    prepared.prepare(entry, tmp_path, "cpu", **options)
+    by_planner = {
+        name: plan.groups
+        for library in prepared.read(tmp_path, entry)
+        for plan in library.plans.values()
+        for name in plan.alike
+    }
+    assert by_planner["optimal"] == by_planner["none"] == ()
+    assert by_planner["prior"]
 
 
 def test_models_that_teach_most_come_first(tmp_path: Path) -> None:

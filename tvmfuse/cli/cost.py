@@ -54,7 +54,7 @@ def train_model(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here, too.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the trees.")] = 0,
-    rounds: Annotated[int, typer.Option(help="Trees of each model of the ensemble.")] = 200,
+    rounds: Annotated[int, typer.Option(help="Trees of each model of the ensemble.")] = 150,
     as_json: AsJson = False,
 ) -> None:
     """Learn from measured kernels: of files, else of the tuning store for this device."""

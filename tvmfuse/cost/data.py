@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from tvmfuse.cost.features import Resources
 from tvmfuse.errors import CostModelError
 from tvmfuse.plan import OpGraph, OpKind, OpNode, Peaks, TensorInfo
 
@@ -79,6 +80,8 @@ class MeasuredKernel:
         How often a run of the model calls it.
     places : tuple of tuple of int
         The bindings that it computes, for each place that some plan calls it from.
+    resources : Resources, optional
+        What an assembler reports of it, where it is a GPU's.
     """
 
     model: str
@@ -92,6 +95,7 @@ class MeasuredKernel:
     spread_us: float
     calls: int
     places: tuple[tuple[int, ...], ...]
+    resources: Resources | None = None
 
     @property
     def call_us(self) -> float:
@@ -178,6 +182,8 @@ def lines(kernels: Iterable[MeasuredKernel], plans: Iterable[MeasuredPlan]) -> I
     """Yield the lines of some measurements, in a compact form."""
     for kernel in kernels:
         row = {**vars(kernel), "graph": _graph_row(kernel.graph)}
+        if (resources := row.pop("resources")) is not None:
+            row["resources"] = asdict(resources)
         yield _text({**row, "us": round(kernel.us, 3), "spread_us": round(kernel.spread_us, 3)})
     for plan in plans:
         yield _text(vars(plan))
@@ -196,7 +202,8 @@ def _run(row: dict[str, Any]) -> Run:
 def _kernel(row: dict[str, Any]) -> MeasuredKernel:
     _check_time(row["us"])
     graph, places = _graph(row["graph"]), tuple(map(tuple, row["places"]))
-    return MeasuredKernel(**{**row, "graph": graph, "places": places})
+    resources = Resources(**row["resources"]) if "resources" in row else None
+    return MeasuredKernel(**{**row, "graph": graph, "places": places, "resources": resources})
 
 
 def _plan(row: dict[str, Any]) -> MeasuredPlan:

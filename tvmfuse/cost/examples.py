@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tvmfuse.cost import chained, extraction, kernel
 from tvmfuse.cost.data import Measurements
-from tvmfuse.cost.features import Features
+from tvmfuse.cost.features import Features, Resources
 from tvmfuse.cost.kernel import Kernel
 from tvmfuse.cost.rates import Rates
 from tvmfuse.errors import CostModelError
@@ -34,6 +34,8 @@ class Example:
         Its run time, in microseconds: the median over the plans that it was in.
     noise : float
         Spread of its run time, as a share.
+    resources : Resources, optional
+        What an assembler reports of it, where it is a GPU's.
     """
 
     model: str
@@ -43,11 +45,15 @@ class Example:
     is_tuned: bool
     us: float
     noise: float
+    resources: Resources | None = None
 
     def row(self, peaks: Peaks, rates: Rates) -> Features:
         """Return its features, by a roofline of some rates."""
         return extraction.extract(
-            self.graph, self.parts, peaks, rates=rates, is_tuned=self.is_tuned
+            *(self.graph, self.parts, peaks),
+            rates=rates,
+            is_tuned=self.is_tuned,
+            resources=self.resources,
         )
 
 
@@ -68,20 +74,23 @@ def of(measured: Iterable[Measurements]) -> list[Example]:
         )
     times: defaultdict[tuple[str, str, str, str, OpGraph], list[tuple[float, float]]]
     times = defaultdict(list)
+    resources = {}
     for run in runs:
         for k in run.kernels:
             graph = kernel.unplaced(k.graph)
             key = (k.model, k.model_family, k.family, k.schedule, graph)
             times[key].append((k.call_us, k.spread_us))
+            resources[key] = k.resources
     found = []
-    for (model, family, kernel_family, schedule, graph), taken in times.items():
+    for key, taken in times.items():
+        model, family, kernel_family, schedule, graph = key
         parts = chained.work(graph, family=kernel_family)
         if not parts:
             continue
         us = statistics.median(us for us, _ in taken)
         noise = statistics.median(spread / us for us, spread in taken)
-        is_tuned = schedule == "tuned"
-        found.append(Example(model, family, graph, parts, is_tuned, us, noise))
+        about = model, family, graph, parts, schedule == "tuned"
+        found.append(Example(*about, us, noise, resources[key]))
     return found
 
 

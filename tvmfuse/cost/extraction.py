@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from tvmfuse.cost import geometry, memory
-from tvmfuse.cost.features import Features, Resources
+from tvmfuse.cost.features import NO_GPU, UNKNOWN, Features, Resources
 from tvmfuse.cost.kernel import Kernel, merged
-from tvmfuse.cost.rates import Rates
-from tvmfuse.cost.roofline import Roofline
+from tvmfuse.cost.rates import LEVELS, Rates
+from tvmfuse.cost.roofline import Roofline, has_cores
 from tvmfuse.plan import OpGraph, Peaks
 
 # Outputs that keep one core busy for a while; what the schedules cut work into.
 _GRAIN = 4096
+
+_WAYS = ("read", "written")
 
 
 def extract(
@@ -42,18 +44,20 @@ def extract(
     is_tuned : bool
         Whether a record gives its schedule.
     resources : Resources, optional
-        What an assembler reports of it.
+        What an assembler reports of it, where it is a GPU's.
     """
     kernel = merged(parts)
+    resources = resources or (NO_GPU if has_cores(peaks) else UNKNOWN)
     return Features(
         **_prior(parts, Roofline(peaks, rates or Rates())),
         **_arithmetic(graph, kernel),
         **_traffic(graph, kernel),
+        **_levels(parts, peaks),
         **_fill(kernel, peaks),
         **_shape(graph),
         **_parallelism(kernel, peaks),
         **_counts(graph),
-        **asdict(resources or Resources()),
+        **asdict(resources),
         starts_threads=kernel.starts_threads,
         is_tuned=is_tuned,
         launches=1,
@@ -103,6 +107,18 @@ def _traffic(graph: OpGraph, kernel: Kernel) -> dict[str, float]:
         "inner_bytes": sum(graph.tensors[i].n_bytes for i in inside),
         "repeated_bytes": geometry.repeated_bytes(graph),
     }
+
+
+def _levels(parts: Sequence[Kernel], peaks: Peaks) -> dict[str, float]:
+    """Return the bytes that each level of the memory serves: weights come from the last cache."""
+    found = dict.fromkeys((f"{level}_{way}_bytes" for level in LEVELS for way in _WAYS), 0.0)
+    for part in parts:
+        near = memory.level_name(peaks, part.total_bytes)
+        far = memory.level_name(peaks, part.constant_bytes, last_cache_only=has_cores(peaks))
+        found[f"{near}_read_bytes"] += part.activation_bytes
+        found[f"{far}_read_bytes"] += part.constant_bytes
+        found[f"{near}_written_bytes"] += part.written_bytes
+    return found
 
 
 def _fill(kernel: Kernel, peaks: Peaks) -> dict[str, float]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 
-VERSION = 4
+VERSION = 5
 """Raised whenever a feature is added, dropped or computed in another way."""
 
 
@@ -15,17 +16,22 @@ class Resources:
 
     Parameters
     ----------
-    registers : int
+    registers : float
         Of one thread.
-    spill_bytes : int
+    spill_bytes : float
         That one thread keeps in memory for want of registers.
-    shared_bytes : int
+    shared_bytes : float
         Shared memory of one block.
     """
 
-    registers: int = 0
-    spill_bytes: int = 0
-    shared_bytes: int = 0
+    registers: float = 0
+    spill_bytes: float = 0
+    shared_bytes: float = 0
+
+
+NO_GPU = Resources()
+UNKNOWN = Resources(math.nan, math.nan, math.nan)
+"""Of a GPU kernel that was not assembled; XGBoost takes NaN for a missing value."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,22 @@ class Features:
     """Bytes of the values between its operators."""
     repeated_bytes: float
     """Bytes read again: by a stretched operand, a window, or the next tile of a product."""
+    l1_read_bytes: float
+    """Distinct bytes read that L1 holds, by the roofline."""
+    l2_read_bytes: float
+    """The same of L2."""
+    l3_read_bytes: float
+    """The same of L3."""
+    dram_read_bytes: float
+    """Those that come from memory."""
+    l1_written_bytes: float
+    """Bytes written that L1 holds, by the roofline."""
+    l2_written_bytes: float
+    """The same of L2."""
+    l3_written_bytes: float
+    """The same of L3."""
+    dram_written_bytes: float
+    """Those that go to memory."""
     l1_fill: float
     """Bytes touched as a share of all cores' L1; 0 where its size is not known."""
     l2_fill: float
@@ -144,11 +166,11 @@ class Features:
     is_tuned: float
     """Whether a record gives its schedule, rather than a default: 1 or 0."""
     registers: float
-    """Registers of a thread, where an assembler tells; 0 on a CPU."""
+    """Registers of a thread of a GPU by its assembler; 0 on a CPU, NaN where nothing tells."""
     spill_bytes: float
-    """Bytes that a thread keeps in memory for want of registers, where an assembler tells."""
+    """Bytes that such a thread keeps in memory for want of registers, by its assembler."""
     shared_bytes: float
-    """Shared memory of a block, where an assembler tells."""
+    """Shared memory of a block of a GPU, by its assembler."""
     device_gflops: float
     """Peak of the device."""
     device_l2_gbps: float

@@ -69,3 +69,11 @@ def level_of(peaks: Peaks, working_set_bytes: int) -> int:
     known = [level for level in sizes if level in peaks.bandwidth_gbps]
     fits = (i for i, of in enumerate(known) if working_set_bytes <= sizes[of] * _USABLE)
     return next(fits, len(known))
+
+
+def level_name(peaks: Peaks, working_set_bytes: int, *, last_cache_only: bool = False) -> str:
+    """Return the name of the nearest level that holds a working set; of memory where none does."""
+    sizes = capacities(peaks)
+    open_ = list(sizes)[-1:] if last_cache_only else sizes
+    fits = (level for level in open_ if working_set_bytes <= sizes[level] * _USABLE)
+    return next(fits, "dram")

@@ -37,10 +37,10 @@ _NOISE = 0.05  # that no measurement is free of
 
 _ENSEMBLE = 3
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the correction; few measurements mislead
-_ROUNDS = 200
+_ROUNDS = 150
 _PARAMETERS = {
-    "objective": "reg:squarederror",
-    "max_depth": 3,
+    "objective": "reg:absoluteerror",
+    "max_depth": 4,
     "eta": 0.05,
     "subsample": 0.8,
     "colsample_bytree": 0.6,
@@ -84,11 +84,13 @@ def train(
         )
     unseen = _Unseen.of(run.peaks, rows, seed=seed, rounds=boosting_rounds)
     last = _Learner.of(run.peaks, rows, seed=seed, rounds=boosting_rounds)
-    classes = [class_of(row) for row in last.rows]
-    common = {name for name, n in Counter(classes).items() if n >= _MIN_OF_A_CLASS}
-    trust = {name: unseen.trust([c == name for c in classes]) for name in common}
-    share = np.array([trust.get(name, 0.0) for name in classes])
-    off = np.expm1(np.abs(unseen.roofline + share * unseen.correction - unseen.wanted))
+    classes = np.array([class_of(row) for row in last.rows])
+    common = {name for name, n in Counter(classes.tolist()).items() if n >= _MIN_OF_A_CLASS}
+    helped = unseen.roofline + unseen.added(classes, common)
+    is_help = np.mean(np.abs(helped - unseen.wanted)) < np.mean(np.abs(unseen.left))
+    trust = {name: unseen.trust(classes == name) if is_help else 0.0 for name in common}
+    logs = helped if is_help else unseen.roofline
+    off = np.expm1(np.abs(logs - unseen.wanted))
     prior = np.array([sum(map(Roofline(run.peaks).kernel_us, row.parts)) for row in rows])
     prior_off = np.expm1(np.abs(np.log(prior) - unseen.wanted))
     return Trained(
@@ -99,18 +101,16 @@ def train(
         peaks=run.peaks,
         rates=last.rates.numbers(),
         trees=tuple(json.loads(bytes(b.save_raw("json"))) for b in last.boosters),
-        ranges=_ranges(last.rows, classes, common),
-        errors={
-            name: float(np.quantile(off[[c == name for c in classes]], _SHARE)) for name in common
-        },
+        ranges=_ranges(last.rows, classes.tolist(), common),
+        errors={name: float(np.quantile(off[classes == name], _SHARE)) for name in common},
         trust=trust,
         prior_error=float(np.quantile(prior_off, _SHARE)),
         element_bytes=tuple(sorted({row.element_bytes for row in last.rows})),
         trained_on=len(rows),
         models=tuple(sorted({row.model for row in rows})),
         metrics={
-            **_metrics("unseen", rows, unseen.roofline + share * unseen.correction),
-            **_metrics("calibrated", rows, unseen.roofline),
+            **_metrics("unseen", rows, logs),
+            **_metrics("refitted", rows, unseen.roofline),
             **_metrics("prior", rows, np.log(prior)),
         },
     )
@@ -139,13 +139,24 @@ class _Learner:
         ]
         return cls(peaks, rates, features, boosters)
 
+    def correction(self, features: Sequence[Features]) -> Array:
+        """Return what the trees add to the logarithm of the roofline's time."""
+        table = np.array([row.vector() for row in features])
+        logs = [booster.inplace_predict(table) for booster in self.boosters]
+        return np.asarray(np.mean(logs, axis=0), float)
+
 
 @dataclass(frozen=True)
 class _Unseen:
     """What is predicted of each kernel by what learned without its architecture, as logarithms.
 
+    The rates of the roofline, too, were fitted without it: so it says what trees add to a
+    roofline that knows as little.
+
     Parameters
     ----------
+    fold : array of int
+        Which part was left out for a kernel.
     roofline : array
         By the fitted roofline.
     correction : array
@@ -154,27 +165,44 @@ class _Unseen:
         What was measured.
     """
 
+    fold: npt.NDArray[np.int_]
     roofline: Array
     correction: Array
     wanted: Array
 
     @classmethod
     def of(cls, peaks: Peaks, rows: Sequence[Example], *, seed: int, rounds: int) -> _Unseen:
-        roofline, correction = np.zeros(len(rows)), np.zeros(len(rows))
-        for fold in _folds(rows):
+        count, roofline, correction = np.zeros(len(rows), int), *np.zeros((2, len(rows)))
+        for number, fold in enumerate(_folds(rows)):
             others = [row for i, row in enumerate(rows) if i not in set(fold)]
             learner = _Learner.of(peaks, others, seed=seed, rounds=rounds)
             features = [rows[i].row(peaks, learner.rates) for i in fold]
-            table = np.array([row.vector() for row in features])
+            count[fold] = number
             roofline[fold] = np.log([row.prior_us for row in features])
-            correction[fold] = np.mean([b.inplace_predict(table) for b in learner.boosters], axis=0)
-        return cls(roofline, correction, np.log([row.us for row in rows]))
+            correction[fold] = learner.correction(features)
+        return cls(count, roofline, correction, np.log([row.us for row in rows]))
 
-    def trust(self, own: Sequence[bool]) -> float:
+    @property
+    def left(self) -> Array:
+        """What the roofline misses."""
+        return self.wanted - self.roofline
+
+    def trust(self, own: npt.NDArray[np.bool_]) -> float:
         """Return the share of the correction that is nearest to what was measured."""
-        left, added = (self.wanted - self.roofline)[own], self.correction[own]
+        left, added = self.left[own], self.correction[own]
         errors = {share: float(np.mean(np.abs(left - share * added))) for share in _SHARES}
         return min(errors, key=lambda share: errors[share])
+
+    def added(self, classes: npt.NDArray[np.str_], common: Collection[str]) -> Array:
+        """Return the correction by the shares that serve best in the other parts."""
+        found = np.zeros(len(self.wanted))
+        for number in range(1 + int(self.fold.max(initial=0))):
+            for name in common:
+                own = (classes == name) & (self.fold == number)
+                others = (classes == name) & (self.fold != number)
+                if own.any() and others.any():
+                    found[own] = self.trust(others) * self.correction[own]
+        return found
 
 
 def _metrics(name: str, rows: Sequence[Example], logs: Array) -> dict[str, float]:

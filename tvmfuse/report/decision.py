@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -141,6 +142,7 @@ def _view(
         return KernelView(label, row.prior_us, row.prior_us, 0.0, shown)
     (prediction,) = model.kernels([row])
     factors = model.contributions(row)
-    ordered = sorted(factors, key=lambda name: -abs(factors[name] - 1.0))[:_SHOWN]
+    known = [name for name in factors if math.isfinite(getattr(row, name))]
+    ordered = sorted(known, key=lambda name: -abs(factors[name] - 1.0))[:_SHOWN]
     shown = tuple(Feature(name, float(getattr(row, name)), factors[name]) for name in ordered)
     return KernelView(label, prediction.us, row.prior_us, prediction.error, shown)

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 from tvmfuse.cost import examples, judging, kernel, shipped, training
 from tvmfuse.cost.data import Measurements
-from tvmfuse.cost.learned import Learned
 from tvmfuse.errors import CostModelError, TvmFuseError
 from tvmfuse.frontend import Model
-from tvmfuse.plan import CostModel
 from tvmfuse.store.location import locate
 from tvmfuse.targets import Target
 from tvmfuse.tuning import cost_models, variants
@@ -107,12 +105,12 @@ def retrain(database: str, target: Target, *, least_new: int = LEAST_NEW) -> str
         )
     rows = rows[-MOST_KERNELS:]
     trained = training.train(found[0].run, rows)
-    error, rival_error = trained.metrics["unseen_median_error"], _shipped_error(found, target)
+    error, rival_error = trained.metrics["unseen_median_error"], _rival_error(found, target)
     if not trained.is_better or error > rival_error:
-        other = min(rival_error, trained.metrics["prior_median_error"])
         return (
             f"a cost model learned from {len(rows)} kernels of {n_models} models is not kept: it "
-            f"is off by {_percent(error)} on models unseen, what is in use by {_percent(other)}"
+            f"is off by {_percent(error)} on models unseen, what is in use by "
+            f"{_percent(rival_error)}"
         )
     cost_models.keep(database, target, trained)
     return (
@@ -131,13 +129,9 @@ def _learned_from(database: str, target: Target) -> int:
     return model.trained_on if model else 0
 
 
-def _shipped_error(found: Sequence[Measurements], target: Target) -> float:
-    """Return the median error of the model that comes with tvmfuse; infinite without one."""
+def _rival_error(found: Sequence[Measurements], target: Target) -> float:
+    """Return the median error of what comes with tvmfuse: a model, or the roofline alone."""
     model = shipped.best(target.cost_family, target.peaks).model
-    return _median_error(found, model) if isinstance(model, Learned) else float("inf")
-
-
-def _median_error(found: Sequence[Measurements], model: CostModel) -> float:
     return statistics.median(
         abs(judging.predicted_us(model, each) / each.call_us - 1)
         for measured in found
