@@ -150,7 +150,7 @@ class TestFile:
         assert expected in str(caught.value)
 
     def test_a_missing_file_is_one_error(self, tmp_path: Path) -> None:
-        with pytest.raises(PatternError, match="FileNotFoundError"):
+        with pytest.raises(PatternError, match="there is no such file"):
             plugins.from_file(tmp_path / "none.py")
 
 

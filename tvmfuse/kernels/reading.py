@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from tvmfuse._tvm import tirx, tvm, tvm_ffi
@@ -34,10 +34,7 @@ def loops_as_read(sch: Schedule, block: Block, source: Block) -> list[Loop]:
     for region in statement.reads:
         if region.source.same_as(written.source):
             driven = [_driving(part.min, list(by_axis)) for part in region.region]
-            parts = [part for part in driven if part]
-            if parts:  # an axis of one element, of which TVM reads the first, goes with another
-                unread = _unread(statement, parts)
-                parts[0] = [*(axis for axis in unread if axis in by_axis), *parts[0]]
+            parts = _with_single(driven, _unread(statement, driven, by_axis))
             if sum(len(part) for part in parts) == len(loops):
                 if len(parts) == len(loops):
                     return [by_axis[var] for (var,) in parts]
@@ -45,11 +42,25 @@ def loops_as_read(sch: Schedule, block: Block, source: Block) -> list[Loop]:
     raise LoweringError("the epilogue does not read the product element by element")
 
 
-def _unread(statement: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the axes of one element that drive no index."""
-    read = [var for part in parts for var in part]
+def _unread(statement: Any, driven: Sequence[Sequence[Any]], known: Container[Any]) -> list[Any]:
+    """Return the known axes of one element that drive no index: TVM reads the first there."""
+    read = [var for part in driven for var in part]
     single = [axis.var for axis in statement.iter_vars if int(axis.dom.extent) == 1]
-    return [axis for axis in single if not any(axis.same_as(var) for var in read)]
+    return [a for a in single if a in known and not any(a.same_as(var) for var in read)]
+
+
+def _with_single(driven: Sequence[Sequence[Any]], single: Sequence[Any]) -> list[list[Any]]:
+    """Give indices that nothing drives an axis of one element each, and the rest to the first."""
+    left = list(single)
+    parts = []
+    for part in driven:
+        if part:
+            parts.append(list(part))
+        elif left:
+            parts.append([left.pop(0)])
+    if parts:
+        parts[0] = [*left, *parts[0]]
+    return parts
 
 
 def _driving(index: Any, axes: Sequence[Any]) -> list[Any]:

@@ -188,7 +188,7 @@ def test_a_convolution_becomes_one_of_bytes_and_is_right(channels: int, rows: An
 
 GROUPED = {
     "groups": ((1, 20, 9, 10), (24, 5, 3, 3), 4, "conv"),
-    "depthwise": ((1, 24, 9, 10), (24, 1, 3, 3), 24, "window"),
+    "depthwise": ((1, 24, 9, 10), (24, 1, 3, 3), 24, "planes"),
     "rows": ((1, 20, 19), (24, 20, 3), 1, "conv"),
     "depthwise rows": ((1, 24, 19), (24, 1, 3), 24, "window"),
 }
