@@ -152,6 +152,18 @@ def test_a_pack_is_written_beside_the_store_and_counted(
     assert cli("db", "stats", "--db", db, "--json").json["packs"][str(path)] == 1
 
 
+def test_a_pack_of_nothing_is_refused_and_the_one_that_is_there_stays(
+    cli: Cli, db: Path, tmp_path: Path
+) -> None:
+    pack = tmp_path / "shared.jsonl"
+    assert cli("db", "pack", "x86-64-v3", "--db", db, "-o", pack).code == 0
+    before = pack.read_bytes()
+    answer = cli("db", "pack", "m9", "--db", db, "-o", pack)
+    assert answer.code == 2
+    assert "no timed record of m9 (llvm); it has those of x86-64-v3 (llvm)" in answer.error
+    assert pack.read_bytes() == before
+
+
 def test_prune_keeps_the_best(cli: Cli, db: Path) -> None:
     assert "1 record deleted" in text(cli("db", "prune", "--db", db, "--keep", 1))
     (row,) = cli("db", "ls", "--db", db, "--json").json["workloads"]

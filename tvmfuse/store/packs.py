@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tvmfuse import files
+from tvmfuse.errors import StoreError
 from tvmfuse.store import jsonl
 from tvmfuse.store.exchange import Item
 from tvmfuse.store.lookup import Query
@@ -113,6 +114,11 @@ def write_pack(
         Kind and family of the devices.
     per_workload : int
         How many records of each workload, target and kernel family.
+
+    Raises
+    ------
+    StoreError
+        There is nothing to write; a pack that is there stays.
     """
     wanted = Filter(kind=kind, device_family=device_family, status="ok")
     records = [record for record in store.records(wanted) if record is not None]
@@ -124,6 +130,8 @@ def write_pack(
     chosen: list[Item] = [each for each in workloads.values() if each is not None]
     for key in sorted(groups):
         chosen.extend(groups[key][:per_workload] if workloads[key[0]] is not None else ())
+    if not chosen:
+        raise StoreError(_nothing(store, kind, device_family))
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
         files.whole_file(path) as part,
@@ -133,6 +141,16 @@ def write_pack(
         header = {"kind": kind, "device_family": device_family, "measured_on": devices}
         written = jsonl.write(chosen, file, header)
     return written.n_records
+
+
+def _nothing(store: Store, kind: str, device_family: str) -> str:
+    timed = [record for record in store.records(Filter(status="ok")) if record is not None]
+    known = sorted({f"{each.device.family} ({each.device.kind})" for each in timed})
+    others = f"it has those of {', '.join(known)}" if known else "it has none of any other"
+    return (
+        f"db pack: {store.name} has no timed record of {device_family} ({kind}); {others}: "
+        f"name one of them, or run 'tvmfuse tune' first"
+    )
 
 
 def _rank(record: Record) -> tuple[float, str]:
