@@ -2,7 +2,8 @@
 
 Numbers there are never typed: each block between ``<!-- begin NAME -->`` and
 ``<!-- end NAME -->`` is what a script wrote into ``scripts/bench/results/NAME.md``.
-``<!-- begin NAME, folded: TITLE -->`` puts what is long in it behind a line to click on,
+``<!-- begin NAME, folded: TITLE -->`` puts what is long in it behind a line to click on
+(``TITLE; TITLE`` where there are several),
 ``<!-- begin NAME, short -->`` leaves that out::
 
     python scripts/readme.py            # rewrite both pages
@@ -57,13 +58,14 @@ def shown(content: str, how: str) -> str:
         content = _DETAILS.sub("", content)
         content = "".join(run for run in runs(content) if run.count("\n") <= LONG)
         return re.sub(r"\n{3,}", "\n\n", content)
-    title = how.removeprefix("folded: ")
-    return "".join(
-        f"<details>\n<summary>{title}</summary>\n\n{run}\n</details>\n"
-        if run.count("\n") > LONG
-        else run
-        for run in runs(content)
-    )
+    titles = how.removeprefix("folded: ").split("; ")
+    text = ""
+    for run in runs(content):
+        if run.count("\n") > LONG:
+            title = titles.pop(0) if len(titles) > 1 else titles[0]
+            run = f"<details>\n<summary>{title}</summary>\n\n{run}\n</details>\n"
+        text += run
+    return text
 
 
 def runs(content: str) -> Iterator[str]:

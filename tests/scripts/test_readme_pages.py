@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def test_a_long_table_is_folded_behind_its_title(results: Path) -> None:
     found = block(readme.filled(page("long", ", folded: one by one"), results))
     folded = f"<details>\n<summary>one by one</summary>\n\n{TABLE}\n</details>\n"
     assert found == CONTENT.replace(TABLE, folded)
+
+
+def test_several_long_parts_have_titles_of_their_own(results: Path) -> None:
+    long = "- a line\n" * (readme.LONG + 1)
+    found = readme.shown(f"{TABLE}\n{long}\n{TABLE}", "folded: numbers; causes")
+    assert re.findall("<summary>(.*)</summary>", found) == ["numbers", "causes", "causes"]
 
 
 def test_a_short_table_is_not_folded(results: Path) -> None:
