@@ -17,7 +17,7 @@ _ANCHORS = ("conv", "matmul", "pooling", "reduction")
 _STAGE_ROWS = 14
 # What the first one takes beside the same one in a kernel of its own: it is cut by the rows of
 # the second one, not by tiles that suit it. Measured for convolutions before a pooling or a mean:
-# 1.0 to 1.3 on Zen 5, and 1.9 where its channels are no multiple of a vector.
+# 1.0 to 1.3 on Zen 5.
 _CUT_BY_ROWS = 1.1
 # Elements of the result that one row stands for where tasks are whole tiles of rows: eight
 # rows are as much as a core wants (``roofline._GRAIN``).
